@@ -53,7 +53,7 @@ def draft_step(decoder: Decoder, latencies: Latencies, way: SelfDrafter, context
     left_out = way.left_out
     every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
     run = [part for number, part in every if not {(number, part), (number, "layer")} & left_out]
-    return latencies.rest + sum(latencies.part(part, context) for part in run)
+    return latencies.overhead + sum(latencies.part(part, context) for part in run)
 
 
 def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:

@@ -105,15 +105,15 @@ def _measure(
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
-        _, found = probed_engine(
+        _, capabilities = probed_engine(
             context.recipe,
             context.folder,
             engine_binary,
             trusted=context.trusted,
             typed=context.typed,
         )
-        if found.details.get("has_synthetic") is False:
-            raise no_synthetic(found.kind, str(found.binary))
+        if capabilities.details.get("has_synthetic") is False:
+            raise no_synthetic(capabilities.kind, str(capabilities.binary))
         # the recipe itself was permitted; what its synthetic arms add is benchctl's own
         permitted = replace(context, typed=context.typed | {"arms"})
         prepared = permitted.prepare(engine_binary, models_dir, progress.note, extended)
@@ -142,16 +142,20 @@ def _alone(
     with shown_steps(quiet=quiet) as show, signals_interrupt():
         extended = with_free_drafts(context.recipe, max(depths))
         prepared = context.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), extended)
-        found = measure_widths(prepared, depths, show)
+        measured = measure_widths(prepared, depths, show)
     if as_json:
-        curve = [unit.model_dump() for unit in found.curve]
-        document = {"engine": found.engine, "command": list(found.command), "widths": curve, "spread": found.spread}
-        document |= {"said": found.statements}
+        document = {
+            "engine": measured.engine,
+            "command": list(measured.command),
+            "widths": [unit.model_dump() for unit in measured.curve],
+            "spread": measured.spread,
+            "said": measured.statements,
+        }
         print_json("verify-widths", document)
     elif not quiet:
         out = Printout()
-        out.table(unit_costs(found.curve))
-        for sentence in found.statements:
+        out.table(unit_costs(measured.curve))
+        for sentence in measured.statements:
             out.say(f"- {sentence}")
 
 
@@ -164,35 +168,35 @@ def _show(
     from benchctl.reports.write import report_folder, write_report
 
     analysis = analyse_run(run)
-    found = find_breakeven(measured_arms(analysis, run.manifest), references, recurrent=is_recurrent(run.manifest))
-    if found is None:
+    curve = find_breakeven(measured_arms(analysis, run.manifest), references, recurrent=is_recurrent(run.manifest))
+    if curve is None:
         raise UsageError(
             "This run has no synthetic arms.",
             where=str(run.folder),
             fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
         )
-    analysis = analysis.model_copy(update={"breakeven": found})
+    analysis = analysis.model_copy(update={"breakeven": curve})
     if write_to is not None:
         write_references(write_to, acceptance_lengths(run, analysis), measured_with(run, analysis))
     files = write_report(run, analysis, report_folder(analysis, reports))
     if as_json:
-        document = {"run": str(run.folder), "page": str(files.page), **found.model_dump()}
+        document = {"run": str(run.folder), "page": str(files.page), **curve.model_dump()}
         print_json("breakeven", document)
     elif not quiet:
-        _print(found, files.page)
+        _print(curve, files.page)
 
 
-def _print(found: BreakEven, page: Path) -> None:
+def _print(curve: BreakEven, page: Path) -> None:
     from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, needs_table, points_table, statements
     from benchctl.reports.terminal import Printout
 
     out = Printout()
-    for table in (points_table(found), needs_table(found)):
+    for table in (points_table(curve), needs_table(curve)):
         out.say()
         out.say(table.title, "bold")
         out.table(table)
     out.say()
-    for sentence in statements(found):
+    for sentence in statements(curve):
         out.say(f"- {sentence}")
     out.say(NOT_AN_OUTPUT, "yellow")
     out.say(f"Report: {page}", whole=True)
@@ -202,5 +206,5 @@ def _levels(text: str) -> list[float]:
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
-        what = "Expected numbers with commas between them."
-        raise UsageError(what, where="--acceptance", fix="Write 0,0.5,0.8,1.") from None
+        message = "Expected numbers with commas between them."
+        raise UsageError(message, where="--acceptance", fix="Write 0,0.5,0.8,1.") from None

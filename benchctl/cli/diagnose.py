@@ -65,7 +65,7 @@ def diagnose(
     if offline:
         folder = Path((subject or [""])[0])
         try:
-            found = read_diagnosis(folder)
+            diagnosis = read_diagnosis(folder)
         except (FileNotFoundError, NotADirectoryError):
             fix = "Name the folder that holds diagnosis.json."
             raise UsageError("There is no diagnosis here.", where=str(folder), fix=fix) from None
@@ -75,27 +75,27 @@ def diagnose(
         sizes = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
         text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
-            kept = keep_matching(context.recipe, keep or [])
-            prepared = context.prepare(engine_binary, models_dir, lambda said: show(said, 0, 0), kept)
-            folder, found = run_diagnosis(prepared, sizes, count, text, out, ["benchctl", *sys.argv[1:]], show)
-    drafts = judge_diagnosis(found)
-    agreement = agreement_of(folder, found, drafts)
+            recipe = keep_matching(context.recipe, keep or [])
+            prepared = context.prepare(engine_binary, models_dir, lambda note: show(note, 0, 0), recipe)
+            folder, diagnosis = run_diagnosis(prepared, sizes, count, text, out, ["benchctl", *sys.argv[1:]], show)
+    drafts = judge_diagnosis(diagnosis)
+    agreement = agreement_of(folder, diagnosis, drafts)
     if as_json:
         document = {
             "folder": str(folder),
-            "status": found.status,
-            "settings": found.settings.model_dump(),
+            "status": diagnosis.status,
+            "settings": diagnosis.settings.model_dump(),
             "drafts": [draft.model_dump() for draft in drafts],
             "agreement": agreement and agreement.model_dump(),
-            "not_reached": found.not_reached,
+            "not_reached": diagnosis.not_reached,
         }
         print_json("diagnose", document)
     elif not quiet:
-        print_diagnosis(folder, found, drafts, agreement)
+        print_diagnosis(folder, diagnosis, drafts, agreement)
     failed = next((draft.error for draft in drafts if draft.error), None)
     if failed and not any(draft.acceptance for draft in drafts):
-        what, fix = f"No draft could be scored: {failed}", "Read the engine's logs there."
-        raise EngineError(what, kind="crash", where=str(folder), fix=fix)
+        message, fix = f"No draft could be scored: {failed}", "Read the engine's logs there."
+        raise EngineError(message, kind="crash", where=str(folder), fix=fix)
 
 
 def _text_of(corpus: Path | None) -> str:

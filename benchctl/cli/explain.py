@@ -49,7 +49,7 @@ def explain(
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             _, reason = trace_costs(
                 data,
-                lambda what: show(what, 0, 0),
+                lambda step: show(step, 0, 0),
                 prompts=count,
                 tokens=tokens,
                 binary=engine_binary,

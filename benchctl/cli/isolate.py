@@ -65,16 +65,16 @@ def isolate(
         )
         folder, isolation, finding = measured(
             source,
-            lambda measure: search(source.families, measure, every=every, layers=layers),
+            lambda measure: search(source.families, measure, singly=every, layers=layers),
             out,
             display,
             text=text,
             tokens=tokens,
         )
-    found = document(source, isolation, finding, folder)
+    report = document(source, isolation, finding, folder)
     if as_json:
-        print_json("isolate", found)
+        print_json("isolate", report)
     elif not quiet:
-        show_isolation(isolation, finding, found["repair"], folder)
+        show_isolation(isolation, finding, report["repair"], folder)
     if finding.verdict == "source damaged":
         raise typer.Exit(1)

@@ -80,22 +80,22 @@ def tune(
     budget_s = seconds_of(budget)
     silent = quiet or as_json
     console = Console(stderr=True)
-    progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
+    progress, fresh_progress = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
     places: dict[str, Any] = {"binary": engine_binary, "models_dir": models_dir, "notice": progress.note}
     ready_again = partial(prepare_again, **places, trusted=trust_recipe)
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
         if resume is not None:
-            found = resume_search(resume, out, ready_again, progress)
+            searched = resume_search(resume, out, ready_again, progress)
         else:
             context, own_alone = _what_to_search([*words, *(drafts or [])], named, trust=trust_recipe)
             candidates = all_candidates(context.prepare(**places), only_arms=only_arms or own_alone)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return
-            found = search(candidates, out, budget_s, progress, command)
-        fresh = measure_chosen(found, lambda chosen: chosen.prepare(**places), ready_again, again, command)
-    _show(found, fresh, as_json=as_json, quiet=quiet)
+            searched = search(candidates, out, budget_s, progress, command)
+        fresh = measure_chosen(searched, lambda chosen: chosen.prepare(**places), ready_again, fresh_progress, command)
+    _show(searched, fresh, as_json=as_json, quiet=quiet)
 
 
 def seconds_of(text: str) -> float:
@@ -114,10 +114,10 @@ def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) ->
     from benchctl.recipes.load import absolute, shipped_recipes
 
     first, *drafts = subject
-    own = bool(named.types or named.depth or named.sweep)
+    names_arms = bool(named.types or named.depth or named.sweep)
     settings = named.settings or []
     if first.endswith((".yaml", ".yml")) or first in shipped_recipes():
-        if drafts or named.engine or own:
+        if drafts or named.engine or names_arms:
             raise UsageError(
                 "A recipe names its models, its engine and its own arms.",
                 where="--engine, --type, --depth, -L, DRAFT",
@@ -129,10 +129,10 @@ def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) ->
         places = [{"source": absolute(draft, Path.cwd())} for draft in drafts]
         by_label = dict(zip(_labels(drafts), places, strict=True))
         settings += ["models.draft=null", f"matrix={json.dumps({'models.draft': by_label})}"]
-    elif not own:
+    elif not names_arms:
         settings = ["arms=[{name: baseline}]", *settings]
     draft = drafts[0] if drafts else None
-    return replace(named, target=first, draft=draft, settings=settings).context(Path(), trust=trust), own
+    return replace(named, target=first, draft=draft, settings=settings).context(Path(), trust=trust), names_arms
 
 
 def _labels(drafts: list[str]) -> list[str]:
@@ -140,7 +140,7 @@ def _labels(drafts: list[str]) -> list[str]:
     from benchctl.recipes.from_options import name_of
 
     names = [name_of(draft, None)[:24].strip("-_.+") for draft in drafts]
-    return [name if names.count(name) == 1 else f"{name}-{place}" for place, name in enumerate(names, start=1)]
+    return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, start=1)]
 
 
 def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
@@ -161,7 +161,7 @@ def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
         out.say(f"  {command_text(launch.argv)}", whole=True, most=100_000)
 
 
-def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
+def _show(searched_run: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
     """Print the result of the confirmation run, and the files."""
     from benchctl.experiments.tune.halving import find_standings
     from benchctl.lossless.judge.run import analyse_run
@@ -170,15 +170,15 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from benchctl.reports.terminal import Printout
     from benchctl.words.document import analysis_document
 
-    tuning = found.manifest.tuning if found.manifest else None
+    tuning = searched_run.manifest.tuning if searched_run.manifest else None
     assert tuning is not None
-    searched = [] if not tuning.rungs else find_standings(found, tuning.rungs[0].arms)
+    searched = [] if not tuning.rungs else find_standings(searched_run, tuning.rungs[0].arms)
     analysis = None if fresh is None else analyse_run(fresh)
     decided = analysis.decision.groups[0].overall if analysis is not None and analysis.decision else None
     winner = decided.arm if decided else None
     if as_json:
         document = {
-            "search": str(found.folder),
+            "search": str(searched_run.folder),
             "searched": [{"arm": arm.arm, "selected_on": arm.speedup, "blocks": arm.blocks} for arm in searched],
             "left_out": tuning.left_out,
             "chosen": tuning.chosen,
@@ -195,7 +195,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     out = Printout()
     if fresh is None or analysis is None:
         out.say("No setting drafted anything: no speculation wins.", "bold")
-        out.say(f"Search: {found.folder}", whole=True)
+        out.say(f"Search: {searched_run.folder}", whole=True)
         return
     print_summary(out.console, analysis, str(fresh.folder))
     out.say()
@@ -205,5 +205,5 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     out.say()
     out.say(f"Recipe: {fresh.folder / RECIPE}", whole=True)
     out.say(f"Confirmation run: {fresh.folder}", whole=True)
-    out.say(f"Search: {found.folder}", whole=True)
+    out.say(f"Search: {searched_run.folder}", whole=True)
     print_next(out, fresh.folder)

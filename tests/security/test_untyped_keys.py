@@ -92,7 +92,7 @@ def test_options_that_the_adapter_types_need_nothing(home: Path, monkeypatch: py
     arm = "{name: a, speculation: {type: self-layerskip, max: 2, options: {skip: 0.25}}}"
     permit(recipe_in(Path.cwd(), "{kind: transformers}", arm), Path.cwd(), trusted=False)
     options = [method.options for method in METHODS.values()]
-    assert {option.of for named in options for option in (named or {}).values()} <= {int, float, bool, list}
+    assert {option.kind for named in options for option in (named or {}).values()} <= {int, float, bool, list}
     assert Option(list).problem(["/etc/passwd"]) is not None
     method = Method("other:Drafter", options=None)
     monkeypatch.setattr("benchctl.engines.transformers.speculation.registered", lambda: {"self-other": method})

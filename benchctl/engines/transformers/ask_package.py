@@ -10,10 +10,13 @@ import sys
 
 def _distribution(name: str) -> dict[str, str | None]:
     """Return the version, and the SHA-256 of the list of files, which holds their hashes."""
-    found = importlib.metadata.distribution(name)
-    lines = [line for line in (found.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
-    kept = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
-    return {"version": found.version, "record_sha256": hashlib.sha256(kept.encode()).hexdigest() if kept else None}
+    distribution = importlib.metadata.distribution(name)
+    lines = [line for line in (distribution.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
+    files = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
+    return {
+        "version": distribution.version,
+        "record_sha256": hashlib.sha256(files.encode()).hexdigest() if files else None,
+    }
 
 
 def main() -> None:

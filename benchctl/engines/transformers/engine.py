@@ -53,12 +53,12 @@ def converting_python() -> Path | None:
 
 
 def _others() -> list[FoundBinary]:
-    found = []
+    binaries = []
     if all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
-        found.append(FoundBinary(Path(sys.executable), "Python package"))
+        binaries.append(FoundBinary(Path(sys.executable), "Python package"))
     if (python := environment().installed()) is not None:
-        found.append(FoundBinary(python, "bundled"))
-    return found
+        binaries.append(FoundBinary(python, "bundled"))
+    return binaries
 
 
 SEARCH = Search("transformers", "transformers", VARIABLE, "bin/python", INSTALL, _others, installs="transformers")
@@ -133,10 +133,10 @@ SETTINGS: Mapping[str, str] = {
 """What benchctl sets in the server's environment, beside what it sets for every engine."""
 
 
-def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[dict[str, Any]]:
+def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[dict[str, Any]]:
     """Probe a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**SETTINGS, **added})
-    question = Question("transformers", found.path, found.path, _SCRIPT, env, added)
+    question = Question("transformers", binary.path, binary.path, _SCRIPT, env, added)
 
     def read(facts: dict[str, Any]) -> PackageProbe[dict[str, Any]]:
         versions = {name: str(package["version"]) for name, package in facts["distributions"].items()}
@@ -145,8 +145,8 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
         records["benchctl's server"] = hashlib.sha256(files).hexdigest()
         capabilities = Capabilities(
             kind="transformers",
-            binary=found.path,
-            found_in=found.found_in,
+            binary=binary.path,
+            found_in=binary.found_in,
             version=f"transformers {versions['transformers']}, torch {versions['torch']}",
             build=versions["transformers"],
             commit=None,
@@ -198,12 +198,14 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         on_cpu = spec.device == "cpu" or (spec.device == "auto" and devices == ("cpu",))
         problems += model_problems(folder, spec, on_cpu=on_cpu)
         for arm in recipe.arms:
-            here = [_NO_ARGS] if arm.args else []
+            arm_problems = [_NO_ARGS] if arm.args else []
             if arm.overlapping:
-                here.append("transformers answers one request at a time: leave `concurrency` at 1, and no `rate`.")
+                arm_problems.append(
+                    "transformers answers one request at a time: leave `concurrency` at 1 and `rate` out."
+                )
             if arm.speculation is not None:
-                here += speculation_problems(arm.speculation, models) or self._lacking(arm.speculation)
-            problems += [f"arm {arm.name}: {text}" for text in here]
+                arm_problems += speculation_problems(arm.speculation, models) or self._lacking(arm.speculation)
+            problems += [f"arm {arm.name}: {text}" for text in arm_problems]
         self._refuse(problems)
         if spec.remote_code:
             return ["engine.remote_code is on: code from the model's folder runs on this machine."]
@@ -267,11 +269,11 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         """`timeout_s`: how long a request may take; `sampling`: what changes logits, and whether answers go on."""
         super().__init__(server, command)
         self._timeout_s = timeout_s
-        self._asked = {"ignore_eos": sampling.ignore_eos, **constraints_of(sampling)}
+        self._constraints = {"ignore_eos": sampling.ignore_eos, **constraints_of(sampling)}
 
-    def read_whole(self, prefix: Sequence[int], top: int, *, kept: bool = False) -> Scores:
-        """Read all of `prefix` in a single pass; `kept`: what it has more than the last."""
-        body = {"prefix": list(prefix), "top": top, "kept": kept, **self._asked}
+    def read_whole(self, prefix: Sequence[int], top: int, *, append: bool = False) -> Scores:
+        """Read all of `prefix` in a single pass; `append`: only what follows the last prefix."""
+        body = {"prefix": list(prefix), "top": top, "kept": append, **self._constraints}
         answer = self._server.http.post("/score", body, timeout_s=self._timeout_s)
         try:
             logprobs = {id_of(token): logprob_of(value) for token, value in answer["logprobs"]}
@@ -284,7 +286,7 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
         """Read the rest of `prefix` in a single pass."""
-        return self.read_whole(prefix, top, kept=True)
+        return self.read_whole(prefix, top, append=True)
 
 
 @dataclass(frozen=True)

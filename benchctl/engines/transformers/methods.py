@@ -62,9 +62,9 @@ WHOLE = Architecture("whole")
 
 @dataclass(frozen=True)
 class Option:
-    """A setting of a method: a number between bounds, where `of` is bool a switch, where it is list whole numbers."""
+    """A setting of a method: a number between bounds, a switch where `kind` is bool, whole numbers where it is list."""
 
-    of: type[int] | type[float] | type[bool] | type[list[int]]
+    kind: type[int] | type[float] | type[bool] | type[list[int]]
     low: float = 0
     high: float = 1
     """Bounds, both allowed."""
@@ -72,14 +72,14 @@ class Option:
     def problem(self, value: object) -> str | None:
         """Return what is wrong with a value, as the rest of a sentence."""
         bounds = f"from {self.low:g} to {self.high:g}"
-        if self.of is bool:
+        if self.kind is bool:
             return None if isinstance(value, bool) else "is true or false"
-        if self.of is list:
+        if self.kind is list:
             fits = isinstance(value, list) and bool(value) and all(self._fits(number, int) for number in value)
             return None if fits else f"is a list of whole numbers {bounds}"
-        if self._fits(value, int if self.of is int else (int, float)):
+        if self._fits(value, int if self.kind is int else (int, float)):
             return None
-        return f"is {'a whole number' if self.of is int else 'a number'} {bounds}"
+        return f"is {'a whole number' if self.kind is int else 'a number'} {bounds}"
 
     def _fits(self, value: object, kinds: type | tuple[type, ...]) -> bool:
         return not isinstance(value, bool) and isinstance(value, kinds) and self.low <= value <= self.high  # type: ignore[operator]
@@ -89,7 +89,7 @@ class Option:
 class Method:
     """A speculation type."""
 
-    place: str
+    entry_point: str
     """`module:class` of its drafter, which is called with the decoder and the options."""
     kinds: frozenset[Kind] = _ALL
     lacking: str = ""
@@ -112,8 +112,12 @@ class Method:
         kind = ARCHITECTURES.get(model_type, WHOLE).kind
         if kind in self.kinds:
             return None
-        known = ", ".join(ARCHITECTURES)
-        return self.lacking if kind != "whole" else f"is of an architecture whose parts are not known; known: {known}"
+        architectures = ", ".join(ARCHITECTURES)
+        return (
+            self.lacking
+            if kind != "whole"
+            else f"is of an architecture whose parts are not known; known: {architectures}"
+        )
 
 
 _OPTIONS: Mapping[str, Option] = {
@@ -204,11 +208,11 @@ GROUP = "benchctl.drafters"
 @cache
 def registered() -> Mapping[str, Method]:
     """Return every method, those that packages of this Python register after benchctl's own, which none replaces."""
-    others = {
+    entries = {
         entry.name: Method(entry.value, options=None, searches=True)
         for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))
     }
-    return {**METHODS, **{name: method for name, method in others.items() if name not in {*METHODS, *ALIASES}}}
+    return {**METHODS, **{name: method for name, method in entries.items() if name not in {*METHODS, *ALIASES}}}
 
 
 def method_of(name: str) -> str:

@@ -106,8 +106,8 @@ No module named '(\w+)'
 def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for why the server ended; `None` when the log shows none."""
     for line in log:
-        if found := _REFUSED.search(line):
-            return found[1], found[2]
+        if refusal := _REFUSED.search(line):
+            return refusal[1], refusal[2]
     return first_reason(log, _KNOWN)
 
 
@@ -208,8 +208,8 @@ def constraints_of(sampling: Sampling) -> dict[str, Any]:
 def _phases(answer: StreamedAnswer) -> tuple[float | None, dict[str, float]]:
     """Return the seconds of the prompt, and those of decoding by the record's phases, as far as they are reported."""
     reported = answer.extra.get("phases")
-    known = reported.items() if isinstance(reported, dict) else ()
-    seconds = {phase: float(spent) for phase, spent in known if seconds_in(spent) is not None}
+    phases = reported.items() if isinstance(reported, dict) else ()
+    seconds = {phase: float(spent) for phase, spent in phases if seconds_in(spent) is not None}
     prompt_s = seconds.pop("prompt", None)
     return prompt_s, {"state" if phase == "rollback" else phase: spent for phase, spent in seconds.items()}
 

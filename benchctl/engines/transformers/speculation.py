@@ -100,11 +100,11 @@ def _option_problems(type_name: str, method: Method, options: Mapping[str, objec
     problems = []
     for key, value in options.items():
         if key not in method.options:
-            known = ", ".join(method.options) or "none"
+            names = ", ".join(method.options) or "none"
             near = did_you_mean(key, method.options)
-            problems.append(f"options.{key}: {type_name} has no such option.{near} It has {known}.")
-        elif wrong := method.options[key].problem(value):
-            problems.append(f"options.{key}: it {wrong}, not {value!r}.")
+            problems.append(f"options.{key}: {type_name} has no such option.{near} It has {names}.")
+        elif problem := method.options[key].problem(value):
+            problems.append(f"options.{key}: it {problem}, not {value!r}.")
     return problems
 
 

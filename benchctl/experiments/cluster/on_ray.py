@@ -43,9 +43,9 @@ def connected(where: str, *, models_dir: Path | None, binary: str | None) -> Ite
         if where != LOCAL:
             import_module("grpc")  # which Ray alone does not bring, and its client needs
     except ImportError as missing:
-        what = "Ray's client (ray[client])" if missing.name == "grpc" else "Ray"
+        package = "Ray's client (ray[client])" if missing.name == "grpc" else "Ray"
         raise UsageError(
-            f"{what} is not installed here.", where="--on", fix="Install it: pip install 'benchctl[ray]'"
+            f"{package} is not installed here.", where="--on", fix="Install it: pip install 'benchctl[ray]'"
         ) from None
     if where != LOCAL:
         _require_server(where)
@@ -79,11 +79,11 @@ def _require_server(where: str) -> None:
 
 def _join(ray: Handle, address: str) -> None:
     """Connect Ray to a cluster, again where its client server failed. Raises UsageError."""
-    for left in reversed(range(ATTEMPTS)):
+    for attempts_left in reversed(range(ATTEMPTS)):
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="benchctl")
         except (ConnectionError, RuntimeError, OSError, ValueError) as error:
-            if left and isinstance(error, ConnectionAbortedError):
+            if attempts_left and isinstance(error, ConnectionAbortedError):
                 continue
             raise UsageError(
                 f"No Ray cluster was joined: {one_line(str(error), 300)}",
@@ -105,8 +105,8 @@ class _Inbox:
 
     def take(self) -> list[tuple[str, Message]]:
         """Return everything that was left, and forget it."""
-        left, self._left = self._left, []
-        return left
+        messages, self._left = self._left, []
+        return messages
 
 
 class RayCluster:
@@ -118,8 +118,8 @@ class RayCluster:
         self._tasks: dict[Handle, str] = {}
         self._resources: dict[str, dict[str, float]] = {}
         # At this node for sure: were its node another one, that node's end would take every message with it.
-        here = self._at(ray.get_runtime_context().get_node_id())
-        self._inbox = ray.remote(num_cpus=0)(_Inbox).options(**here).remote()
+        at_this_node = self._at(ray.get_runtime_context().get_node_id())
+        self._inbox = ray.remote(num_cpus=0)(_Inbox).options(**at_this_node).remote()
 
     def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
         """Prepare the run on every node at once."""
@@ -135,10 +135,10 @@ class RayCluster:
             self._ray.cancel(task, force=True)
             return f"it did not answer within {INSPECT_S:g} s"
         try:
-            found: NodeFacts | str = self._ray.get(task)
+            facts: NodeFacts | str = self._ray.get(task)
         except Exception as error:  # whatever another version of benchctl, or none, makes of the task
             return f"benchctl does not run there, or is another version ({_reason(error)})"
-        return found
+        return facts
 
     def start(self, node: str, work: GroupWork) -> None:
         """Begin a group; its task waits until the node is free."""

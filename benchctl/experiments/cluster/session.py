@@ -97,21 +97,21 @@ class ClusterRunner:
         """Inspect every node and keep those that can measure this run. Raises EngineError when none can."""
         devices = {setup.recipe.engine.model_dump().get("device") for setup in self.prepared.setups.values()}
         refused = []
-        for node, found in self.cluster.inspect_nodes(self.work, accelerator=bool(devices & {"cuda", "gpu"})).items():
-            if isinstance(found, NodeFacts):
-                self.nodes[node] = found
+        for node, facts in self.cluster.inspect_nodes(self.work, accelerator=bool(devices & {"cuda", "gpu"})).items():
+            if isinstance(facts, NodeFacts):
+                self.nodes[node] = facts
                 self._machine_of(node)
             else:
-                refused.append(f"node {node[:8]}: {one_line(found, 300)}")
+                refused.append(f"node {node[:8]}: {one_line(facts, 300)}")
                 progress.note(f"Not used: {refused[-1]}")
         if not self.nodes:
-            why = f": {'; '.join(refused)}" if refused else ": none is up that has what the recipe needs."
+            reasons = f": {'; '.join(refused)}" if refused else ": none is up that has what the recipe needs."
             raise EngineError(
-                f"No node of {self.cluster.where} can measure this run{why}",
+                f"No node of {self.cluster.where} can measure this run{reasons}",
                 kind="launch",
                 fix="Give the nodes the same benchctl, the engine and the models: see `benchctl docs clusters`.",
             )
-        hosts, kinds = ({getattr(found, what) for found in self.nodes.values()} for what in ("host", "kind"))
+        hosts, kinds = ({getattr(facts, attribute) for facts in self.nodes.values()} for attribute in ("host", "kind"))
         progress.note(
             f"Cluster {self.cluster.where}: nodes: {len(self.nodes)}, hosts: {len(hosts)}, with a group at a time on "
             f"each; kinds of machines: {len(kinds)}."
@@ -127,14 +127,14 @@ class ClusterRunner:
                     self.waiting.clear()
                 self._hand_out()
                 if self.waiting and not self.running:
-                    what = f"No node of {self.cluster.where} is left, and {len(self.waiting)} groups are not measured."
-                    raise self._incomplete(what, "Bring the nodes up again")
+                    problem = f"No node of {self.cluster.where} is left; {len(self.waiting)} groups are not measured."
+                    raise self._incomplete(problem, "Bring the nodes up again")
                 for node, message in self.cluster.poll(POLL_S):
                     self._take(node, message, progress)
                 self._note_waiting(progress)
         except DisconnectedError as error:
-            what = f"The connection to {self.cluster.where} was lost: {error}"
-            raise self._incomplete(what, "Join it again") from None
+            problem = f"The connection to {self.cluster.where} was lost: {error}"
+            raise self._incomplete(problem, "Join it again") from None
         except BaseException:
             self._interrupt(progress)
             raise
@@ -144,17 +144,17 @@ class ClusterRunner:
 
     def _hand_out(self) -> None:
         busy = {self.nodes[node].host for node in self.running}
-        for node, found in list(self.nodes.items()):
+        for node, facts in list(self.nodes.items()):
             while self.waiting and self.waiting[0].key in self.without_baseline:
                 self.waiting.popleft()
-            if self.waiting and found.host not in busy:
+            if self.waiting and facts.host not in busy:
                 group = self.waiting.popleft()
                 attempts = {cell.arm.name: self._next_attempt(cell) for cell in group.cells}
                 bare = self.writer.manifest.model_copy(update={"cells": []})
-                self.cluster.start(node, GroupWork(self.work, bare, group.cells, attempts, found.engines))
+                self.cluster.start(node, GroupWork(self.work, bare, group.cells, attempts, facts.engines))
                 self.running[node] = _Running(group, attempts)
                 self.nodes[node] = self.nodes.pop(node)
-                busy.add(found.host)
+                busy.add(facts.host)
 
     def _next_attempt(self, plan: CellPlan) -> int:
         earlier = (cell for cell in self.writer.manifest.cells if (cell.block, cell.arm) == (plan.block, plan.arm.name))
@@ -174,8 +174,8 @@ class ClusterRunner:
                 self._discard(node, LOST)
                 del self.nodes[node]
                 self.waiting.appendleft(group.plan)
-                name, why = group.plan.name, one_line(reason, 200)
-                progress.note(f"Node {node[:8]} was lost ({why}); {name} is measured again elsewhere.")
+                name, cause = group.plan.name, one_line(reason, 200)
+                progress.note(f"Node {node[:8]} was lost ({cause}); {name} is measured again elsewhere.")
             case _:
                 self._receive(node, group, message, progress)
 
@@ -202,24 +202,24 @@ class ClusterRunner:
 
     def _machine_of(self, node: str) -> MachineIdentity:
         """Return the kind of machine that a node is, which the manifest names from now on."""
-        machines, found = self.writer.manifest.machines, self.nodes[node]
+        machines, facts = self.writer.manifest.machines, self.nodes[node]
         for machine in machines:
-            if machine.kind == found.kind:
+            if machine.kind == facts.kind:
                 if node not in machine.nodes:
                     machine.nodes.append(node)
                 return machine
         name = f"m{len(machines) + 1}"
         machines.append(
-            MachineIdentity(name=name, kind=found.kind, nodes=[node], facts=found.facts, engines=found.engines)
+            MachineIdentity(name=name, kind=facts.kind, nodes=[node], facts=facts.facts, engines=facts.engines)
         )
         return machines[-1]
 
-    def _discard(self, node: str, why: str) -> None:
+    def _discard(self, node: str, reason: str) -> None:
         """Let nothing count that came of a group which was not finished where it was begun."""
         group, cells = self.running.pop(node), self.writer.manifest.cells
-        for place, cell in enumerate(cells):
+        for index, cell in enumerate(cells):
             if cell.block == group.plan.block and group.attempts.get(cell.arm, inf) <= cell.attempt:
-                cells[place] = cell.model_copy(update={"discarded": why})
+                cells[index] = cell.model_copy(update={"discarded": reason})
         for plan in group.plan.cells:
             attempt = group.attempts[plan.arm.name]
             if plan.arm.name in group.open:
@@ -234,7 +234,7 @@ class ClusterRunner:
                         wall_s=time.monotonic() - group.began,
                         log=f"{LOGS}/block{plan.block}-{plan.arm.name}{f'.{attempt}' if attempt else ''}.log",
                         node=node,
-                        discarded=why,
+                        discarded=reason,
                     )
                 )
         self.writer.save()
@@ -253,9 +253,9 @@ class ClusterRunner:
                         elif node in going:
                             self._receive(node, self.running[node], message, progress)
 
-    def _incomplete(self, what: str, remedy: str) -> EngineError:
+    def _incomplete(self, message: str, remedy: str) -> EngineError:
         resume = f"benchctl run --resume {home_relative(self.writer.folder)} --on {self.cluster.where}"
-        return EngineError(what, kind="crash", fix=f"{remedy}, then: {resume}")
+        return EngineError(message, kind="crash", fix=f"{remedy}, then: {resume}")
 
     def _note_waiting(self, progress: RunProgress) -> None:
         for node, group in self.running.items():

@@ -17,6 +17,7 @@ measured of the same drafts, by the same target, draft and speculation.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,9 +133,9 @@ class DraftDiagnosis(Result):
     error: str | None = None
 
 
-def judge_diagnosis(found: Diagnosis) -> list[DraftDiagnosis]:
+def judge_diagnosis(diagnosis: Diagnosis) -> list[DraftDiagnosis]:
     """Return the diagnosis of every way to draft, from the stored readings."""
-    return [_judge(draft) for draft in found.drafts]
+    return [_judge(draft) for draft in diagnosis.drafts]
 
 
 def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
@@ -149,8 +150,8 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
     cost_flops = _ratio(costs.draft_flops, costs.target_flops)
     # Of a corpus nothing is drafted.
     corpus = [answer for answer in draft.answers if not answer.starts]
-    whole, removed = _perplexities(corpus or draft.answers)
-    ratio = _ratio(removed, whole)
+    perplexity, removed = _perplexities(corpus or draft.answers)
+    ratio = _ratio(removed, perplexity)
     payoff = [
         predicted
         for row in acceptance
@@ -168,7 +169,7 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
         cost=cost,
         cost_flops=cost_flops,
         flops_how=costs.flops_how,
-        perplexity=whole,
+        perplexity=perplexity,
         perplexity_removed=removed,
         perplexity_ratio=ratio,
         perplexity_verdict=verdict_of(ratio) if corpus else None,
@@ -209,9 +210,10 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
     chosen = [answer for answer in _drafted(answers, temperature) if task in (ALL_TASKS, answer.task)]
     if not chosen:
         return None
-    read = [windows(answer) for answer in chosen]
-    by_depth = {depth: [rows for rows in (read_to(depth, each) for each in read) if len(rows)] for depth in DEPTHS}
-    by_depth = {depth: found for depth, found in by_depth.items() if found}
+    by_depth: dict[int, list[Floats]] = {}
+    for depth, chances in itertools.product(DEPTHS, map(windows, chosen)):
+        if len(rows := read_to(depth, chances)):
+            by_depth.setdefault(depth, []).append(rows)
     greedy = chosen if temperature == 0 else []
     return DraftAcceptance(
         draft=draft,
@@ -220,8 +222,8 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         prompts=len(chosen),
         starts=sum(len(answer.starts) for answer in chosen),
         per_token=_estimate([np.concatenate([np.asarray(row) for row in answer.overlap]) for answer in chosen]),
-        all_tokens={depth: _estimate([rows[:, -1] for rows in found]) for depth, found in by_depth.items()},
-        accepted_share={depth: _estimate([rows.mean(axis=1) for rows in found]) for depth, found in by_depth.items()},
+        all_tokens={depth: _estimate([rows[:, -1] for rows in arrays]) for depth, arrays in by_depth.items()},
+        accepted_share={depth: _estimate([rows.mean(axis=1) for rows in arrays]) for depth, arrays in by_depth.items()},
         distance=_mean([answer.distance for answer in greedy]),
         distance_most=_mean([answer.distance_most for answer in greedy]),
         agreement=_mean([answer.agree for answer in greedy]),
@@ -242,11 +244,11 @@ def windows(answer: Expectations) -> Floats:
     if all(len(overlap) == 1 for overlap, _ in rows):
         overlaps, accepts = ([row[0] for row in part] for part in (answer.overlap, answer.accept))
         rows = [(overlaps[start : start + DEEPEST], accepts[start : start + DEEPEST]) for start in range(len(rows))]
-    found = np.full((len(rows), DEEPEST), np.nan)
-    for chances, (overlap, accept) in zip(found, rows, strict=True):
+    chances = np.full((len(rows), DEEPEST), np.nan)
+    for row, (overlap, accept) in zip(chances, rows, strict=True):
         read = min(len(overlap), DEEPEST)
-        chances[:read] = np.cumprod([1.0, *accept])[:read] * overlap[:read]
-    return found
+        row[:read] = np.cumprod([1.0, *accept])[:read] * overlap[:read]
+    return chances
 
 
 def read_to(depth: int, rows: Floats) -> Floats:
@@ -276,15 +278,15 @@ def _mean(rows: Sequence[Sequence[float]]) -> float | None:
 
 def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:
     """Return the perplexity of the target and of what is left of it."""
-    both = [
+    losses = [
         (answer.loss_target, answer.loss_draft, answer.scored)
         for answer in answers
         if answer.loss_target is not None and answer.loss_draft is not None and answer.scored
     ]
-    if not both:
+    if not losses:
         return None, None
-    whole, removed, scored = map(sum, zip(*both, strict=True))
-    return math.exp(min(whole / scored, 700.0)), math.exp(min(removed / scored, 700.0))
+    target_loss, draft_loss, scored = map(sum, zip(*losses, strict=True))
+    return math.exp(min(target_loss / scored, 700.0)), math.exp(min(draft_loss / scored, 700.0))
 
 
 def _payoffs(
@@ -298,10 +300,10 @@ def _payoffs(
     alpha = row.per_token.value
     read = np.concatenate([windows(answer) for answer in _drafted(answers, row.temperature)])
     chances = [float(reached[:, -1].mean()) for depth in range(1, DEEPEST + 1) if len(reached := read_to(depth, read))]
-    found = []
+    payoffs = []
     for depth in range(1, DEEPEST + 1):
         tokens, check = expected_tokens(alpha, depth), checks.get(depth)
-        found.append(
+        payoffs.append(
             Payoff(
                 depth=depth,
                 temperature=row.temperature,
@@ -312,7 +314,7 @@ def _payoffs(
                 speedup_flops=None if cost_flops is None else tokens / (1 + depth * cost_flops),
             )
         )
-    return found
+    return payoffs
 
 
 class Predicted(Result):
@@ -339,23 +341,23 @@ class Agreement(Result):
     speedup_r: float | None
 
 
-def agreement_of(folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis]) -> Agreement | None:
+def agreement_of(folder: Path, diagnosis: Diagnosis, drafts: Sequence[DraftDiagnosis]) -> Agreement | None:
     """Return the diagnosis beside the newest run of its recipe that measured any of its drafts; `None`: there is none.
 
     `folder`: the diagnosis's own, `<out>/<recipe>/diagnosis/<id>`.
     """
-    identities, of = _identities(found.manifest), {arm.name: arm.of for arm in found.manifest.arms}
+    identities, recipe_arms = _identities(diagnosis.manifest), {arm.name: arm.of for arm in diagnosis.manifest.arms}
     named = {
         identity: draft
         for draft in drafts
         for name, identity in identities.items()
-        if name in draft.arms or of[name] in draft.arms
+        if name in draft.arms or recipe_arms[name] in draft.arms
     }
     for file in sorted(folder.resolve().parent.parent.glob(f"*/{MANIFEST}"), reverse=True):
         try:
             if named.keys() & set(_identities(read_manifest(file.parent)).values()):
                 run = open_run(file.parent)
-                return _beside(run.manifest or found.manifest, analyse_run(run), named)
+                return _beside(run.manifest or diagnosis.manifest, analyse_run(run), named)
         except BenchctlError:
             continue  # a run that cannot be read says nothing
     return None

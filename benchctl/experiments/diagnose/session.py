@@ -56,16 +56,20 @@ Progress = Callable[[str, int, int], None]
 class TargetAnswer:
     """An answer of the target alone."""
 
-    asked: PromptItem
+    item: PromptItem
     prompt: Rendered
     temperature: float
     token_ids: tuple[int, ...]
 
     def forced(self, read: Expectations) -> ForcedAnswer:
         """Return what was read of it."""
-        task, number, tokens = self.asked.task, self.asked.prompt_idx, len(self.token_ids)
-        own = {"task": task, "prompt_idx": number, "temperature": self.temperature, "tokens": tokens}
-        return ForcedAnswer.model_validate(read.model_dump() | own)
+        return ForcedAnswer(
+            **read.model_dump(),
+            task=self.item.task,
+            prompt_idx=self.item.prompt_idx,
+            temperature=self.temperature,
+            tokens=len(self.token_ids),
+        )
 
 
 def drafts_of(prepared: Prepared) -> tuple[list[DiagnosedDraft], dict[str, str]]:
@@ -140,43 +144,43 @@ def diagnose(
     drafts, not_reached = drafts_of(prepared)
     prompts = spread_over_tasks(prepared.prompts, count)
     manifest = new_manifest(prepared, command)
-    chosen = {(asked.task, asked.prompt_idx) for asked in prompts}
+    chosen = {(item.task, item.prompt_idx) for item in prompts}
     manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
-    found = Diagnosis(settings=settings, manifest=manifest, not_reached=not_reached)
+    diagnosis = Diagnosis(settings=settings, manifest=manifest, not_reached=not_reached)
     folder = out / prepared.recipe.name / FOLDER / manifest.run
     with folder_lock(folder, "diagnosing here"):
-        _keep(folder, found, "started")
+        _keep(folder, diagnosis, "started")
         (folder / LOGS).mkdir(exist_ok=True)
         try:
             with signals_interrupt():
-                for target, own in _by_target(drafts, prepared).items():
+                for target, target_drafts in _by_target(drafts, prepared).items():
                     session = _Session(prepared, target, settings, prompts, folder, progress)
                     session.answer(corpus)
-                    for draft in own:
+                    for draft in target_drafts:
                         session.read(draft)
-                        found.drafts.append(draft)
-                        _keep(folder, found, "started")
+                        diagnosis.drafts.append(draft)
+                        _keep(folder, diagnosis, "started")
         except BaseException as stop:
-            _keep(folder, found, "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed")
+            _keep(folder, diagnosis, "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed")
             raise
-        _keep(folder, found, "failed" if any(draft.error for draft in found.drafts) else "finished")
-    return folder, found
+        _keep(folder, diagnosis, "failed" if any(draft.error for draft in diagnosis.drafts) else "finished")
+    return folder, diagnosis
 
 
 def _by_target(drafts: Sequence[DiagnosedDraft], prepared: Prepared) -> dict[str, list[DiagnosedDraft]]:
     """Return the ways to draft by the baseline whose target they draft for."""
     compared = prepared.recipe.compared
     first = {arm.group.setups: arm.baseline for arm in reversed(compared.values())}
-    found: dict[str, list[DiagnosedDraft]] = {}
+    by_baseline: dict[str, list[DiagnosedDraft]] = {}
     for draft in drafts:
-        found.setdefault(first[compared[draft.arms[0]].group.setups], []).append(draft)
-    return found
+        by_baseline.setdefault(first[compared[draft.arms[0]].group.setups], []).append(draft)
+    return by_baseline
 
 
-def _keep(folder: Path, found: Diagnosis, status: Status) -> None:
-    found.status = status
-    found.manifest.status = "started" if status == "started" else "finished"
-    write_diagnosis(folder, found)
+def _keep(folder: Path, diagnosis: Diagnosis, status: Status) -> None:
+    diagnosis.status = status
+    diagnosis.manifest.status = "started" if status == "started" else "finished"
+    write_diagnosis(folder, diagnosis)
 
 
 class _Session:
@@ -233,17 +237,17 @@ class _Session:
             draft.what = {name: value for name, value in comparer.describe().items() if name != "max"}
             for number, answer in enumerate(self._target_answers):
                 self._progress(f"{draft.name}: reading", number, len(self._target_answers))
-                asked = answer.prompt.token_ids, answer.token_ids, answer.temperature
-                draft.answers.append(answer.forced(comparer.compare(*asked, self._settings)))
+                arguments = answer.prompt.token_ids, answer.token_ids, answer.temperature
+                draft.answers.append(answer.forced(comparer.compare(*arguments, self._settings)))
             if draft.kind == "part":
                 self._read_corpus(comparer, draft)
-            target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
+            target_flops, draft_flops = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
                 target_step_s=typical([step for answer in draft.answers for step in answer.steps_target]),
                 draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
                 checks_s=_typical_checks(draft.answers),
-                target_flops=target,
-                draft_flops=own,
+                target_flops=target_flops,
+                draft_flops=draft_flops,
                 flops_how="torch's own count of a step",
             )
 
@@ -262,14 +266,14 @@ class _Session:
     def _score(self, draft: DiagnosedDraft, models: ResolvedPair) -> None:
         """Score target and draft model in turn, and time the draft model alone."""
         assert models.draft is not None
-        alone = ResolvedPair(models.draft, None)
+        draft_alone = ResolvedPair(models.draft, None)
         if not self._scores:
             self._scores = self._scored("the target scores", self._setup.models)
-        ours = self._scored(f"{draft.name} scores", alone)
-        for answer, target, own in zip(self._target_answers, self._scores, ours, strict=True):
-            read = expectations(answer.token_ids, target, own, answer.temperature, self._settings.top)
+        all_draft_scores = self._scored(f"{draft.name} scores", draft_alone)
+        for answer, target, draft_scores in zip(self._target_answers, self._scores, all_draft_scores, strict=True):
+            read = expectations(answer.token_ids, target, draft_scores, answer.temperature, self._settings.top)
             draft.answers.append(answer.forced(read))
-        with self._server(f"{draft.name} answers", alone) as server:
+        with self._server(f"{draft.name} answers", draft_alone) as server:
             _, step_s = self._answers(server, sampled=False)
         draft.costs = DraftCosts(
             target_step_s=self._target_step_s,
@@ -279,25 +283,25 @@ class _Session:
             flops_how="two a weight that is multiplied with; attention over the cache left out",
         )
 
-    def _scored(self, what: str, models: ResolvedPair) -> list[list[Mapping[int, float]]]:
+    def _scored(self, title: str, models: ResolvedPair) -> list[list[Mapping[int, float]]]:
         engine = self._setup.engine
         assert isinstance(engine, ScoringEngine)
         launch = engine.launch(self._baseline, models)
         scored = []
-        with scoring(engine, launch, self._log(what)) as scorer:
+        with scoring(engine, launch, self._log(title)) as scorer:
             for number, answer in enumerate(self._target_answers):
-                self._progress(what, number, len(self._target_answers))
+                self._progress(title, number, len(self._target_answers))
                 scores = scores_of(scorer, answer.prompt.token_ids, answer.token_ids, self._settings.top)
-                scored.append([place.logprobs for place in scores])
+                scored.append([position.logprobs for position in scores])
         return scored
 
     def _answers(self, server: Server, *, sampled: bool) -> tuple[list[TargetAnswer], float | None]:
         """Return the answers of a server's model, and the typical time of its step in the greedy ones."""
         answers, steps = [], []
         temperatures = (0.0, self._settings.temperature) if sampled else (0.0,)
-        for number, (asked, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
+        for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
             self._progress("answering", number, len(self._prompts) * len(temperatures))
-            prompt = server.render(asked.prompt)
+            prompt = server.render(item.prompt)
             sampling = self._sampling(temperature, spread_seed(1 + number))
             done = asyncio.run(server.complete(prompt, sampling))
             ids = done.token_ids if done.token_ids is not None else server.recover_token_ids(prompt, sampling, done)
@@ -305,9 +309,9 @@ class _Session:
                 raise EngineError(
                     "The engine does not report token ids, by which draft and target are compared.",
                     kind="protocol",
-                    where=f"{asked.task}/{asked.prompt_idx}",
+                    where=f"{item.task}/{item.prompt_idx}",
                 )
-            answers.append(TargetAnswer(asked, prompt, temperature, tuple(ids)))
+            answers.append(TargetAnswer(item, prompt, temperature, tuple(ids)))
             decode_s = done.engine_decode_s or done.decode_s
             if temperature == 0 and done.n_predicted > 1 and decode_s > 0:
                 steps.append(decode_s / (done.n_predicted - 1))
@@ -320,15 +324,15 @@ class _Session:
         return self._prepared.recipe.sampling.model_copy(update=changes | cut)
 
     @contextmanager
-    def _server(self, what: str, models: ResolvedPair) -> Iterator[Server]:
-        self._progress(what, 0, len(self._prompts))
+    def _server(self, title: str, models: ResolvedPair) -> Iterator[Server]:
+        self._progress(title, 0, len(self._prompts))
         engine = self._setup.engine
-        log = self._log(what)
+        log = self._log(title)
         with running(engine.start(engine.launch(self._baseline, models), log), log) as server:
             yield server
 
-    def _log(self, what: str) -> Path:
-        return fresh_log(self._folder, re.sub(r"\W", "-", what))[1]
+    def _log(self, title: str) -> Path:
+        return fresh_log(self._folder, re.sub(r"\W", "-", title))[1]
 
 
 def _typical_checks(answers: Sequence[Expectations]) -> dict[int, float]:
@@ -341,13 +345,13 @@ def at_temperature(logprobs: Mapping[int, float], temperature: float) -> tuple[d
 
     `logprobs`: natural logarithms of the likeliest tokens' probabilities, by id.
     """
-    best, least = max(logprobs.values()), min(logprobs.values())
-    weights = {token: math.exp((value - best) / temperature) for token, value in logprobs.items()}
+    highest, lowest = max(logprobs.values()), min(logprobs.values())
+    weights = {token: math.exp((value - highest) / temperature) for token, value in logprobs.items()}
     beyond = max(0.0, 1.0 - sum(map(math.exp, logprobs.values())))
     # Each token beyond is no likelier than the least likely that is reported.
-    most = beyond * math.exp(least * (1 / temperature - 1)) / math.exp(best / temperature)
+    beyond_at_most = beyond * math.exp(lowest * (1 / temperature - 1)) / math.exp(highest / temperature)
     total = sum(weights.values())
-    return {token: weight / total for token, weight in weights.items()}, most / (total + most)
+    return {token: weight / total for token, weight in weights.items()}, beyond_at_most / (total + beyond_at_most)
 
 
 def expectations(
@@ -358,28 +362,28 @@ def expectations(
     top: int,
 ) -> Expectations:
     """Compare two readings of an answer, place by place; each has the logprobs of its own likeliest tokens."""
-    found = Expectations(starts=list(range(1, len(answer))), overlap=[], accept=[])
+    read = Expectations(starts=list(range(1, len(answer))), overlap=[], accept=[])
     beyond = []
-    for place in found.starts:
-        theirs, ours, token = target[place], draft[place], answer[place]
+    for start in read.starts:
+        theirs, ours, token = target[start], draft[start], answer[start]
         likeliest = max(ours, key=lambda candidate: ours[candidate])
         if temperature:
             p, cut = at_temperature(theirs, temperature)
             q, also = at_temperature(ours, temperature)
             beyond.append(max(cut, also))
-            both = sum(min(value, q.get(candidate, 0.0)) for candidate, value in p.items())
-            found.overlap.append([min(1.0, both)])  # but for rounding
-            known = p.get(token)
-            found.accept.append([min(1.0, q.get(token, 0.0) / known) if known else 0.0])
+            overlap = sum(min(value, q.get(candidate, 0.0)) for candidate, value in p.items())
+            read.overlap.append([min(1.0, overlap)])  # but for rounding
+            target_chance = p.get(token)
+            read.accept.append([min(1.0, q.get(token, 0.0) / target_chance) if target_chance else 0.0])
         else:
-            found.overlap.append([float(likeliest == token)])
-            found.accept.append([float(likeliest == token)])
-        found.agree.append(likeliest == max(theirs, key=lambda candidate: theirs[candidate]))
-        least, most = distances(theirs, ours, top)
-        found.distance.append(least)
-        found.distance_most.append(most)
-    found.truncated = float(np.mean(beyond)) if beyond else 0.0
-    return found
+            read.overlap.append([float(likeliest == token)])
+            read.accept.append([float(likeliest == token)])
+        read.agree.append(likeliest == max(theirs, key=lambda candidate: theirs[candidate]))
+        lower, upper = distances(theirs, ours, top)
+        read.distance.append(lower)
+        read.distance_most.append(upper)
+    read.truncated = float(np.mean(beyond)) if beyond else 0.0
+    return read
 
 
 def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int) -> tuple[float, float]:
@@ -387,15 +391,15 @@ def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int)
     likeliest = sorted(target, key=lambda candidate: -target[candidate])[:top]
     p = {token: math.exp(target[token]) for token in likeliest}
     q = {token: math.exp(value) for token, value in draft.items()}
-    known = sum(abs(p[token] - q[token]) for token in likeliest if token in q)
+    reported_difference = sum(abs(p[token] - q[token]) for token in likeliest if token in q)
     unreported = sum(p[token] for token in likeliest if token not in q)
-    rest = max(0.0, 1.0 - sum(p.values()))
-    outside = sum(value for token, value in q.items() if token not in p)
+    p_outside = max(0.0, 1.0 - sum(p.values()))
+    q_outside = sum(value for token, value in q.items() if token not in p)
     free = max(0.0, 1.0 - sum(q.values()))  # of the draft's: a part among the unreported ones of p, the rest beyond
     inside = min(free, unreported)
-    least = (known + unreported - inside + abs(rest - (outside + free - inside))) / 2
-    most = (known + unreported + free + abs(rest - outside)) / 2 if unreported else least
-    return least, max(least, most)
+    lower = (reported_difference + unreported - inside + abs(p_outside - (q_outside + free - inside))) / 2
+    upper = (reported_difference + unreported + free + abs(p_outside - q_outside)) / 2 if unreported else lower
+    return lower, max(lower, upper)
 
 
 def typical(seconds: Sequence[float]) -> float | None:

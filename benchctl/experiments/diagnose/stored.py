@@ -87,9 +87,9 @@ class Diagnosis(Part):
         return MANIFEST_FORMAT.current(manifest, f"manifest in {DOCUMENT}") if isinstance(manifest, dict) else manifest
 
 
-def write_diagnosis(folder: Path, found: Diagnosis) -> None:
+def write_diagnosis(folder: Path, diagnosis: Diagnosis) -> None:
     """Replace a diagnosis atomically. Raises StorageError."""
-    write_whole(folder / DOCUMENT, sealed(found.model_dump_json(by_alias=True)))
+    write_whole(folder / DOCUMENT, sealed(diagnosis.model_dump_json(by_alias=True)))
 
 
 def read_diagnosis(folder: Path) -> Diagnosis:

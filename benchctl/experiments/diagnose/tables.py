@@ -65,8 +65,8 @@ def _by_depth(header: str, field: str, explain: str) -> list[Column[DraftAccepta
     """A column for each of `DEPTHS`, of which the first is explained."""
 
     def column(depth: int) -> Column[DraftAcceptance]:
-        told = explain if depth == DEPTHS[0] else ""
-        return numeric(header.format(depth), lambda row: getattr(row, field).get(depth), _estimate, explain=told)
+        explanation = explain if depth == DEPTHS[0] else ""
+        return numeric(header.format(depth), lambda row: getattr(row, field).get(depth), _estimate, explain=explanation)
 
     return [column(depth) for depth in DEPTHS]
 
@@ -125,7 +125,7 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
     return Table("diagnosis-payoff", "Predicted speed-up", columns, rows)
 
 
-def agreement_table(found: Agreement) -> Table[Predicted]:
+def agreement_table(agreement: Agreement) -> Table[Predicted]:
     """A row an arm that a run measured: predicted beside measured."""
     columns: list[Column[Predicted]] = [
         Column("Arm", "arm", Name, heads=True),
@@ -137,10 +137,11 @@ def agreement_table(found: Agreement) -> Table[Predicted]:
         numeric("measured", "speedup_measured", numbers.ratio),
         numeric("off by", lambda row: _off(row.speedup, row.speedup_measured), numbers.difference),
     ]
-    rs = (("tokens a round", found.tokens_r), ("speed-up", found.speedup_r))
-    told = ", ".join(f"{name} {r:.2f}" for name, r in rs if r is not None)
-    note = f"Pearson's r over {len(found.arms)} arms: {told}." if told else ""
-    return Table("diagnosis-agreement", f"Predicted, and measured by run {found.run}", columns, found.arms, note)
+    rs = (("tokens a round", agreement.tokens_r), ("speed-up", agreement.speedup_r))
+    correlations = ", ".join(f"{name} {r:.2f}" for name, r in rs if r is not None)
+    note = f"Pearson's r over {len(agreement.arms)} arms: {correlations}." if correlations else ""
+    title = f"Predicted, and measured by run {agreement.run}"
+    return Table("diagnosis-agreement", title, columns, agreement.arms, note)
 
 
 def _off(predicted: float | None, measured: float | None) -> float | None:
@@ -167,12 +168,12 @@ def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
     return Table("diagnosis-cost", "Cost of a draft step", columns, drafts)
 
 
-def _estimate(found: Estimate | None) -> str:
-    if found is None:
+def _estimate(estimate: Estimate | None) -> str:
+    if estimate is None:
         return numbers.ABSENT
-    if found.interval is None:
-        return f"{found.value:.2f}"
-    return f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]"
+    if estimate.interval is None:
+        return f"{estimate.value:.2f}"
+    return f"{estimate.value:.2f} [{estimate.interval.low:.2f}, {estimate.interval.high:.2f}]"
 
 
 def _distance(row: DraftAcceptance) -> str:
@@ -188,13 +189,13 @@ def _tone(speedup: float | None) -> Tone:
 
 
 def print_diagnosis(
-    folder: Path, found: Diagnosis, drafts: Sequence[DraftDiagnosis], agreement: Agreement | None
+    folder: Path, diagnosis: Diagnosis, drafts: Sequence[DraftDiagnosis], agreement: Agreement | None
 ) -> None:
     """Print the tables, and which drafts were not diagnosed."""
-    out, settings = Printout(), found.settings
+    out, settings = Printout(), diagnosis.settings
     out.say(
-        f"{found.manifest.recipe_name}: {len(found.manifest.prompts)} prompts, answers of at most {settings.tokens} "
-        f"tokens, greedy and at temperature {settings.temperature:g}"
+        f"{diagnosis.manifest.recipe_name}: {len(diagnosis.manifest.prompts)} prompts, answers of at most "
+        f"{settings.tokens} tokens, greedy and at temperature {settings.temperature:g}"
     )
     out.say()
     tables: list[Table[Any]] = [acceptance_table(drafts), cost_table(drafts), payoff_table(drafts)]
@@ -214,6 +215,6 @@ def print_diagnosis(
             )
         if draft.error:
             out.say(f"{draft.draft} could not be scored: {draft.error}", "yellow")
-    for arm, reason in found.not_reached.items():
+    for arm, reason in diagnosis.not_reached.items():
         out.say(f"{arm} is not diagnosed: {reason}.", "yellow")
     out.say(f"Saved: {folder}", whole=True)

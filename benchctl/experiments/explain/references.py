@@ -31,7 +31,7 @@ def read_references(file: Path) -> list[Reference]:
         models = yaml.safe_load(file.read_text(encoding="utf-8-sig"))
         if isinstance(models, dict):
             models = {model: modes for model, modes in models.items() if not str(model).startswith("_")}
-        found = TypeAdapter(dict[str, dict[str, by_depth]]).validate_python(models)
+        lengths_by_model = TypeAdapter(dict[str, dict[str, by_depth]]).validate_python(models)
     except OSError as error:
         raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
     except ValidationError as error:
@@ -45,7 +45,7 @@ def read_references(file: Path) -> list[Reference]:
         raise UsageError(f"The reference is not UTF-8 YAML: {str(error).splitlines()[0]}.", where=str(file)) from None
     rows = [
         Reference(model=model, mode=mode, depth=depth, acceptance_length=length)
-        for model, modes in found.items()
+        for model, modes in lengths_by_model.items()
         for mode, lengths in modes.items()
         for depth, length in lengths.items()
     ]
@@ -63,25 +63,25 @@ def write_references(file: Path, references: Sequence[Reference], about: Sequenc
     """Write acceptance lengths; `about` becomes comments. Raises StorageError."""
     import yaml
 
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    document: dict[str, dict[str, dict[int, float]]] = {}
     for row in references:
-        found.setdefault(row.model, {}).setdefault(row.mode, {})[row.depth] = round(row.acceptance_length, 2)
+        document.setdefault(row.model, {}).setdefault(row.mode, {})[row.depth] = round(row.acceptance_length, 2)
     comments = "".join(f"# {' '.join(line.split())}\n" for line in about)
-    write_whole(file, comments + yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
+    write_whole(file, comments + yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
 def acceptance_lengths(run: RunData, analysis: Analysis) -> list[Reference]:
     """The acceptance lengths of a run's real drafts, by the models they ran on; the mode is how they are drafted."""
     settings = {verdict.arm: verdict.setting.partition(",")[0] for verdict in analysis.verdicts}
-    found = []
+    references = []
     for arm in measured_arms(analysis, run.manifest):
         if not arm.synthetic and arm.tokens is not None:
             on = analysis.compared[arm.name]
             models = [Path(model.source).name for model in (on.target, on.draft) if model is not None]
             name = " + ".join(models or [analysis.recipe]) + (f" ({on.setup})" if on.setup else "")
             mode = settings[arm.name]
-            found.append(Reference(model=name, mode=mode, depth=arm.depth, acceptance_length=arm.tokens))
-    return found
+            references.append(Reference(model=name, mode=mode, depth=arm.depth, acceptance_length=arm.tokens))
+    return references
 
 
 def measured_with(run: RunData, analysis: Analysis) -> list[str]:

@@ -18,12 +18,12 @@ SUFFIX = "-breakeven"
 
 def drafted_arms(recipe: Recipe) -> dict[int, Arm]:
     """Return by depth the first arm that a model drafts for to a depth that the recipe names."""
-    found: dict[int, Arm] = {}
+    arms: dict[int, Arm] = {}
     for arm in recipe.arms:
         types, depth = (arm.speculation.types, arm.speculation.max) if arm.speculation else ([], None)
         if depth is not None and len(types) == 1 and drafts_by_model(types[0]):
-            found.setdefault(depth, arm)
-    return dict(sorted(found.items()))
+            arms.setdefault(depth, arm)
+    return dict(sorted(arms.items()))
 
 
 def must_be_one_condition(recipe: Recipe) -> None:
@@ -69,17 +69,17 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int], levels: Sequence[
     for depth, level in product(sorted(set(depths)) or drafted, sorted(set(levels))):
         base = drafted.get(depth, first)
         assert base.speculation is not None
-        args, options = rule([level ** (place + 1) for place in range(depth)])
-        both = {**(base.speculation.options or {}), **options} or None
-        changed = {"max": depth, "min": None, "p_min": None, "options": both}
-        own = {"name": f"synth_d{depth}_a{round(100 * level)}", "args": [*base.args, *args]}
+        args, options = rule([level ** (position + 1) for position in range(depth)])
+        all_options = {**(base.speculation.options or {}), **options} or None
+        changed = {"max": depth, "min": None, "p_min": None, "options": all_options}
+        arm_keys = {"name": f"synth_d{depth}_a{round(100 * level)}", "args": [*base.args, *args]}
         speculation = base.speculation.model_copy(update=changed)
-        synthetic.append(base.model_copy(update={**own, "speculation": speculation}))
+        synthetic.append(base.model_copy(update={**arm_keys, "speculation": speculation}))
     document = recipe.model_dump(mode="json")
     document["name"] = f"{recipe.name[: MAX_NAME - len(SUFFIX)]}{SUFFIX}"
     document["arms"] = [arm.model_dump(mode="json") for arm in [*recipe.arms, *synthetic]]
     try:
         return stored_recipe(document)
     except ValidationError as error:
-        why = error.errors()[0]["msg"]
-        raise UsageError(f"Synthetic arms do not fit into this recipe: {why}.", where="arms") from None
+        reason = error.errors()[0]["msg"]
+        raise UsageError(f"Synthetic arms do not fit into this recipe: {reason}.", where="arms") from None

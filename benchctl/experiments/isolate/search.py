@@ -54,13 +54,13 @@ def limit_of(level: float | None, noise: float) -> float:
     return min(limit, MOST)
 
 
-def damage(found: Measurement, limit: float) -> list[str]:
+def damage(measurement: Measurement, limit: float) -> list[str]:
     """Return why a measurement counts as damaged, a clause each; empty when it does not."""
-    reasons = list(dict.fromkeys(finding.id for finding in found.findings))
-    if found.divergence == float("inf"):
+    reasons = list(dict.fromkeys(finding.id for finding in measurement.findings))
+    if measurement.divergence == float("inf"):
         reasons.append("its logits are not numbers")
-    elif found.divergence > limit:
-        reasons.append(f"it diverges by {found.divergence:.3g} nats")
+    elif measurement.divergence > limit:
+        reasons.append(f"it diverges by {measurement.divergence:.3g} nats")
     return reasons
 
 
@@ -104,19 +104,20 @@ class Finding:
         return self.repair if layers is None or layers.whole else layers.repair
 
 
-def search(families: Sequence[Family], measure: Measure, *, every: bool = False, layers: bool = False) -> Finding:
+def search(families: Sequence[Family], measure: Measure, *, singly: bool = False, layers: bool = False) -> Finding:
     """Measure until it is known which families break the model; nothing is measured twice. Raises what `measure` does.
 
-    `families`: largest first. `every`: measure every family alone as well, and kept where the model is damaged.
+    `families`: largest first. `singly`: measure every family alone as well, and kept alone where the model is damaged.
     `layers`: of each family that repairs it, find the layers.
     """
-    return _Search({family.name: family.layers for family in families}, measure).run(every=every, layers=layers)
+    return _Search({family.name: family.layers for family in families}, measure).run(singly=singly, layers=layers)
 
 
 def recall(isolation: Isolation) -> Finding | None:
     """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
     stored: dict[Kept, Measurement] = {
-        None if found.kept is None else frozenset(found.kept): found for found in isolation.measurements
+        None if measurement.kept is None else frozenset(measurement.kept): measurement
+        for measurement in isolation.measurements
     }
     try:
         return search(isolation.families, stored.__getitem__)
@@ -134,11 +135,11 @@ class _Search:
         self._usual: float | None = None
         self._limit = LEAST
 
-    def run(self, *, every: bool, layers: bool) -> Finding:
+    def run(self, *, singly: bool, layers: bool) -> Finding:
         """Search, and conclude."""
         source = self._measure(None)
         breaking, repair = self._locate_families(source)
-        for name in self._families if every and not source.findings else ():
+        for name in self._families if singly and not source.findings else ():
             self._alone(self._families, [name])
             if repair:
                 self._measure(frozenset({name}))
@@ -149,7 +150,7 @@ class _Search:
             limit=self._limit,
             breaking=tuple(breaking),
             repair=tuple(repair),
-            evaluations=sum(kept is not None for kept in self._measured),
+            evaluations=sum(keep is not None for keep in self._measured),
             one_by_one=1 + 2 * (len(self._families) + sum(len(self._layers[name]) for name in within)),
             layers=within,
         )
@@ -174,10 +175,10 @@ class _Search:
         groups.sort(key=lambda group: -self._alone(self._families, group).divergence)
         return self._locate(self._families, groups, [])
 
-    def _measure(self, kept: Kept) -> Measurement:
-        if kept not in self._measured:
-            self._measured[kept] = self._measure_new(kept)
-        return self._measured[kept]
+    def _measure(self, keep: Kept) -> Measurement:
+        if keep not in self._measured:
+            self._measured[keep] = self._measure_new(keep)
+        return self._measured[keep]
 
     def _alone(self, units: Sequence[str], quantized: Sequence[str]) -> Measurement:
         return self._measure(frozenset(units) - frozenset(quantized))
@@ -185,34 +186,37 @@ class _Search:
     def _breaks(self, units: Sequence[str], quantized: Sequence[str]) -> bool:
         return bool(damage(self._alone(units, quantized), self._limit))
 
-    def _repairs(self, kept: Sequence[str]) -> bool:
-        return not damage(self._measure(frozenset(kept)), self._limit)
+    def _repairs(self, keep: Sequence[str]) -> bool:
+        return not damage(self._measure(frozenset(keep)), self._limit)
 
-    def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], beside: Sequence[str]) -> Located:
+    def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], always_kept: Sequence[str]) -> Located:
         """Return which of the units in `groups` break the model alone, and which repair it when kept.
 
-        `units`: everything that can be kept. `beside`: what is kept in any case when repairing.
+        `units`: everything that can be kept. `always_kept`: what is kept in any case when repairing.
         """
         breaking: list[str] = []
         waiting = list(groups)
         while waiting:
             group = waiting.pop(0)
             if self._breaks(units, group):
-                found, untested = self._halved(units, group, sure=True)
-                breaking += found
+                unit, untested = self._halved(units, group, sure=True)
+                breaking += unit
                 waiting += untested
-            if breaking and self._repairs([*beside, *breaking]):
+            if breaking and self._repairs([*always_kept, *breaking]):
                 return breaking, breaking
-        others = [unit for group in groups for unit in group if unit not in breaking]
-        others.sort(key=lambda unit: -self._alone(units, [unit]).divergence)
+        candidates = [unit for group in groups for unit in group if unit not in breaking]
+        candidates.sort(key=lambda unit: -self._alone(units, [unit]).divergence)
         if not breaking and units is self._families:  # of layers it matters little whether a single layer would do
-            single = next((unit for unit in others if self._repairs([unit])), None)
+            single = next((unit for unit in candidates if self._repairs([unit])), None)
             if single is not None:
                 return [], [single]
         fewest = bisect_left(
-            range(len(others)), True, lo=1, key=lambda count: self._repairs([*beside, *breaking, *others[:count]])
+            range(len(candidates)),
+            True,
+            lo=1,
+            key=lambda count: self._repairs([*always_kept, *breaking, *candidates[:count]]),
         )
-        return breaking, [*breaking, *others[:fewest]]
+        return breaking, [*breaking, *candidates[:fewest]]
 
     def _halved(
         self, units: Sequence[str], group: Sequence[str], *, sure: bool
@@ -223,22 +227,22 @@ class _Search:
         """
         if len(group) == 1:
             return (group if sure or self._breaks(units, group) else []), []
-        left, right = group[: len(group) // 2], group[len(group) // 2 :]
-        if not self._breaks(units, left):
-            return self._halved(units, right, sure=False)
-        found, untested = self._halved(units, left, sure=True)
-        return found, [right, *untested]
+        first_half, second_half = group[: len(group) // 2], group[len(group) // 2 :]
+        if not self._breaks(units, first_half):
+            return self._halved(units, second_half, sure=False)
+        breaking, untested = self._halved(units, first_half, sure=True)
+        return breaking, [second_half, *untested]
 
     def _in_layers(self, repair: Sequence[str]) -> dict[str, LayerFinding]:
         """Find the layers of each repairing family that need it, the other repairing families being kept whole."""
-        found: dict[str, LayerFinding] = {}
+        findings: dict[str, LayerFinding] = {}
         for name in repair:
             layers = list(self._layers[name])
             if len(layers) < 2:
                 continue
-            units = [*(other for other in self._families if other != name), *layers]
-            beside = [other for other in repair if other != name]
+            units = [*(family for family in self._families if family != name), *layers]
+            other_families = [family for family in repair if family != name]
             middle = len(layers) // 2
-            breaking, needed = self._locate(units, [layers[:middle], layers[middle:]], beside)
-            found[name] = LayerFinding(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
-        return found
+            breaking, needed = self._locate(units, [layers[:middle], layers[middle:]], other_families)
+            findings[name] = LayerFinding(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
+        return findings

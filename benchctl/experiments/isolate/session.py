@@ -106,9 +106,9 @@ class SourceModel:
         """The source's files, the first shard first."""
         return tuple(file.path for file in self.setup.models.target.files)
 
-    def spec_with(self, kept: Collection[str]) -> QuantizeSpec:
+    def spec_with(self, patterns: Collection[str]) -> QuantizeSpec:
         """Return the quantization in which the tensors of these patterns keep the source's type."""
-        return spec_with(self.spec, self.families, kept, tensors_of(self.files))
+        return spec_with(self.spec, self.families, patterns, tensors_of(self.files))
 
 
 def find_source_model(
@@ -136,8 +136,8 @@ def find_source_model(
     spec = _spec(recipe, base, allow_requantize)
     target = ModelPair(target=ModelSpec(source=recipe.models.target.source))  # as it is before any quantization
     baseline = recipe.arm(recipe.baseline).model_copy(update={"setup": None, "group": None})
-    alone = recipe.model_copy(update={"models": target, "arms": [baseline], "setups": []})
-    prepared = context.prepare(binary, models_dir, notice, alone)
+    source_recipe = recipe.model_copy(update={"models": target, "arms": [baseline], "setups": []})
+    prepared = context.prepare(binary, models_dir, notice, source_recipe)
     engine = prepared.of_baseline.engine
     assert isinstance(engine, QuantizingEngine)  # as its adapter declares
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
@@ -160,7 +160,7 @@ def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, 
     for tensor in tensors:
         if takes_other_type(tensor) and requested.get(tensor.name) not in {*UNQUANTIZED, tensor.type_name}:
             changed.setdefault(family(tensor.name), []).append(tensor)
-    found = [
+    families = [
         Family(
             name=name,
             tensors=len(members),
@@ -172,31 +172,31 @@ def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, 
         )
         for name, members in changed.items()
     ]
-    return tuple(sorted(found, key=lambda changed_family: (-changed_family.parameters, changed_family.name)))
+    return tuple(sorted(families, key=lambda changed_family: (-changed_family.parameters, changed_family.name)))
 
 
 def spec_with(
-    spec: QuantizeSpec, families: Sequence[Family], kept: Collection[str], tensors: Sequence[Tensor]
+    spec: QuantizeSpec, families: Sequence[Family], patterns: Collection[str], tensors: Sequence[Tensor]
 ) -> QuantizeSpec:
-    """Return `spec` with the tensors of the patterns in `kept` (families, or single blocks) left as they are.
+    """Return `spec` with the tensors of `patterns` (families, or single blocks) left as they are.
 
     An override of `spec` that has nothing left to decide is dropped: llama-quantize takes the first that matches.
     """
-    types = {pattern: known.keep for known in families for pattern in (known.name, *known.layers)}
-    overrides = {pattern: types[pattern] for pattern in sorted(kept)}
+    types = {pattern: changed.keep for changed in families for pattern in (changed.name, *changed.layers)}
+    overrides = {pattern: types[pattern] for pattern in sorted(patterns)}
     names = [tensor.name for tensor in tensors if takes_other_type(tensor)]
-    taken = {name for name in names for pattern in overrides if re.search(tensor_regex(pattern), name)}
+    decided = {name for name in names for pattern in overrides if re.search(tensor_regex(pattern), name)}
     for pattern, kind in spec.tensors.items():
         matching = {name for name in names if re.search(tensor_regex(pattern), name)}
-        if matching - taken:
+        if matching - decided:
             overrides[pattern] = kind
-        taken |= matching
+        decided |= matching
     return spec.model_copy(update={"tensors": overrides})
 
 
 def _bits(tensor: Tensor) -> float:
-    known = tensor_types().get(tensor.type_id)
-    return 0.0 if known is None else known.size / known.block
+    tensor_type = tensor_types().get(tensor.type_id)
+    return 0.0 if tensor_type is None else tensor_type.size / tensor_type.block
 
 
 def _spec(recipe: Recipe, base: str | None, allow_requantize: bool) -> QuantizeSpec:
@@ -243,62 +243,68 @@ def isolate(
             display.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
         session = _Session(source, isolation, folder, display, text, tokens)
         try:
-            found = search(session.measure)
+            result = search(session.measure)
         except KeyboardInterrupt as stop:
             stop.args = (f"Interrupted; the same command continues from what is measured: {folder}",)
             raise
         shutil.rmtree(session.work, ignore_errors=True)
-    return folder, isolation, found
+    return folder, isolation, result
 
 
 class _Session:
     """Measures configurations. Large files lie in `work` and go away when they have been read."""
 
     def __init__(
-        self, source: SourceModel, isolation: Isolation, folder: Path, display: Display, own: Path | None, tokens: int
+        self,
+        source: SourceModel,
+        isolation: Isolation,
+        folder: Path,
+        display: Display,
+        user_text: Path | None,
+        tokens: int,
     ) -> None:
         self._source, self._isolation, self._folder, self._display = source, isolation, folder, display
-        self._own, self._tokens = own, tokens
+        self._user_text, self._tokens = user_text, tokens
         self.work = cache_folder() / "isolate" / isolation.key
 
-    def measure(self, kept: Kept) -> Measurement:
+    def measure(self, keep: Kept) -> Measurement:
         """Measure a configuration and save it, unless that was done before."""
         isolation = self._isolation
-        found = isolation.measured(kept)
-        if found is None:
-            found = self._measure(kept, f"{len(isolation.measurements):02d}")
-            isolation.measurements.append(found)
-            isolation.wall_s += found.wall_s
+        measurement = isolation.measured(keep)
+        if measurement is None:
+            measurement = self._measure(keep, f"{len(isolation.measurements):02d}")
+            isolation.measurements.append(measurement)
+            isolation.wall_s += measurement.wall_s
             write_isolation(self._folder, isolation)
-            self._display.line(Text(f"[{len(isolation.measurements)}] {_in_words(found)}"))
-        return found
+            self._display.line(Text(f"[{len(isolation.measurements)}] {_in_words(measurement)}"))
+        return measurement
 
-    def _measure(self, kept: Kept, name: str) -> Measurement:
+    def _measure(self, keep: Kept, name: str) -> Measurement:
         """Quantize the source but for the tensors that are kept, and measure what came out.
 
         The source has to have read the text for that; a source that fails the probes needs to read nothing.
         """
         began = time.perf_counter()
-        model = self._source.files[0] if kept is None else self._quantized(kept, name)
+        model = self._source.files[0] if keep is None else self._quantized(keep, name)
         record = self._probe(model, name)
-        severity = None if kept is None and record.findings else self._severity(model, name)
-        found = Measurement(
-            kept=None if kept is None else sorted(kept),
+        severity = None if keep is None and record.findings else self._severity(model, name)
+        measurement = Measurement(
+            kept=None if keep is None else sorted(keep),
             severity=severity,
             findings=record.findings,
             probes=record.probes,
             bytes=sum(file.stat().st_size for file in all_shards(model)),
             wall_s=time.perf_counter() - began,
         )
-        if kept is not None:
+        if keep is not None:
             model.unlink()
-        return found
+        return measurement
 
-    def _quantized(self, kept: frozenset[str], name: str) -> Path:
-        model = self.work / f"{hashlib.sha256(' '.join(sorted(kept)).encode()).hexdigest()[:16]}.gguf"
+    def _quantized(self, keep: frozenset[str], name: str) -> Path:
+        model = self.work / f"{hashlib.sha256(' '.join(sorted(keep)).encode()).hexdigest()[:16]}.gguf"
         if not model.is_file():
             self._display.update(f"{name}: quantizing")
-            quantize_to(self._source.files, self._source.spec_with(kept), self._source.quantizer, model)
+            quantize_to(self._source.files, self._source.spec_with(keep), self._source.quantizer, model)
         return model
 
     def _probe(self, model: Path, name: str) -> PreflightRecord:
@@ -307,9 +313,9 @@ class _Session:
         assert isinstance(setup.engine, ScoringEngine)  # as every engine that quantizes
         try:
             with scoring(setup.engine, launch_of(setup, model), self._log(name, "server")) as scorer:
-                found = list(answers(scorer, model, probe_items()))
-                check_answers(found, record)
-                check_reading(*expected(scorer, found), record)
+                replies = list(answers(scorer, model, probe_items()))
+                check_answers(replies, record)
+                check_reading(*expected(scorer, replies), record)
         except EngineError as error:
             if error.kind != "protocol":
                 raise
@@ -326,15 +332,15 @@ class _Session:
 
         Raises UsageError for too short a text, StorageError where it changed since it was read, EngineError.
         """
-        text, made, read = self._folder / TEXT, self.work / "reference.kld", self._isolation.text
+        text, reference, read = self._folder / TEXT, self.work / "reference.kld", self._isolation.text
         if read is None:
-            made.unlink(missing_ok=True)  # of a call that was killed before it had stored what it read
+            reference.unlink(missing_ok=True)  # of a call that was killed before it had stored what it read
             origin, context = self._write_text(text), CONTEXT
             try:
-                places = self._read_by_source(text, made, context)
+                places = self._read_by_source(text, reference, context)
             except TextTooShortError as error:
                 context = _shorter(error.tokens, origin)
-                places = self._read_by_source(text, made, context)
+                places = self._read_by_source(text, reference, context)
             read = TextRead(origin=origin, sha256=_sha256(text), context=context, places=places)
             self._isolation.text = read
             write_isolation(self._folder, self._isolation)
@@ -342,13 +348,13 @@ class _Session:
             fix = "Remove the folder to measure again."
             raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
         else:
-            self._read_by_source(text, made, read.context)
-        return made, read.context
+            self._read_by_source(text, reference, read.context)
+        return reference, read.context
 
     def _write_text(self, text: Path) -> str:
         """Write the text, and return where it came from."""
-        if self._own is not None:
-            content, origin = text_of(self._own), self._own.name
+        if self._user_text is not None:
+            content, origin = text_of(self._user_text), self._user_text.name
         else:
             content = self._answers()
             origin = f"{self._source.prepared.suite.name}, with the source's own answers"
@@ -361,17 +367,17 @@ class _Session:
         parts: list[str] = []
         length = 0
         with running(source.setup.engine.start(launch_of(source.setup, source.files[0]), log), log) as server:
-            for asked in sorted(source.prepared.prompts, key=lambda asked: asked.prompt_idx):  # a first of every task
+            for item in sorted(source.prepared.prompts, key=lambda item: item.prompt_idx):  # a first of every task
                 if length >= SPARE * self._tokens:
                     break
                 self._display.update(f"writing the text, {length} of {self._tokens} tokens")
-                done = asyncio.run(server.complete(server.render(asked.prompt), Sampling(max_tokens=ANSWER)))
-                said = asked.prompt.prompt or "\n".join(message.content for message in asked.prompt.messages or ())
-                parts.append(f"{said}\n\n{done.text.strip()}\n")
+                done = asyncio.run(server.complete(server.render(item.prompt), Sampling(max_tokens=ANSWER)))
+                question = item.prompt.prompt or "\n".join(message.content for message in item.prompt.messages or ())
+                parts.append(f"{question}\n\n{done.text.strip()}\n")
                 length += done.prompt_tokens + done.n_predicted
         return "\n".join(parts)
 
-    def _read_by_source(self, text: Path, made: Path, context: int) -> int:
+    def _read_by_source(self, text: Path, reference: Path, context: int) -> int:
         """Write the source's distributions over the text unless they are there; return the places that were scored."""
         places = 0
 
@@ -383,7 +389,7 @@ class _Session:
             places = source.divergence.write_reference(source.files[0], text, part, log, context=context, pieces=pieces)
 
         try:
-            made_once(made, make)
+            made_once(reference, make)
         except OSError as error:
             raise StorageError(
                 f"the source's distributions cannot be kept: {error.strerror or error}",
@@ -421,23 +427,26 @@ def _sha256(text: Path) -> str:
     return hashlib.sha256(text.read_bytes()).hexdigest()
 
 
-def _in_words(found: Measurement) -> str:
-    kept = found.kept
-    what = "unquantized" if kept is None else one_line(f"kept: {', '.join(kept)}", 80) if kept else "all quantized"
-    how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
-    return f"{what}: {how}" + ("" if found.severity is None else f", divergence {found.divergence:.5f}")
+def _in_words(measurement: Measurement) -> str:
+    if measurement.kept is None:
+        configuration = "unquantized"
+    else:
+        configuration = one_line(f"kept: {', '.join(measurement.kept)}", 80) if measurement.kept else "all quantized"
+    health = ", ".join(dict.fromkeys(finding.id for finding in measurement.findings)) or "probes sound"
+    divergence = "" if measurement.severity is None else f", divergence {measurement.divergence:.5f}"
+    return f"{configuration}: {health}{divergence}"
 
 
 def _inputs(source: SourceModel, text: Path | None, tokens: int) -> dict[str, Any]:
     """Return everything that a measurement depends on."""
     prepared, spec, engine = source.prepared, source.spec, source.setup.capabilities.details
     prompts = prepared.recipe.prompts
-    own = {"suite": prepared.suite.sha256, "tasks": prompts.tasks, "limit": prompts.limit}
+    suite_identity = {"suite": prepared.suite.sha256, "tasks": prompts.tasks, "limit": prompts.limit}
     return {
         "source": [file.sha256 for file in source.setup.models.target.files],
         "type": spec.type.lower(),
         "tensors": list(spec.tensors.items()),
-        "text": own if text is None else hashlib.sha256(text_of(text).encode("utf-8")).hexdigest(),
+        "text": suite_identity if text is None else hashlib.sha256(text_of(text).encode("utf-8")).hexdigest(),
         "tokens": tokens,
         "probes": file_sha256(shipped_folder("prompts") / SUITE),
         "device": prepared.recipe.device,

@@ -59,8 +59,8 @@ class Measurement(Part):
     @property
     def divergence(self) -> float:
         """How far it is from its source, in nats; infinity where that is no number."""
-        known = None if self.severity is None else self.severity.divergence
-        return float("inf") if known is None else known
+        nats = None if self.severity is None else self.severity.divergence
+        return float("inf") if nats is None else nats
 
 
 class TextRead(Part):
@@ -96,9 +96,9 @@ class Isolation(Part):
     measurements: list[Measurement] = Field(default_factory=list)
     wall_s: float = 0.0
 
-    def measured(self, kept: Kept) -> Measurement | None:
+    def measured(self, keep: Kept) -> Measurement | None:
         """Return the measurement of a configuration, if it was made."""
-        patterns = None if kept is None else sorted(kept)
+        patterns = None if keep is None else sorted(keep)
         return next((measurement for measurement in self.measurements if measurement.kept == patterns), None)
 
 

@@ -57,29 +57,29 @@ _ROLES = {
 class Row:
     """A configuration."""
 
-    place: tuple[int, ...]
+    order: tuple[int, ...]
     """Sorts rows in an order to read: the source, the full quantization, kept, quantized alone."""
-    what: str
+    tensors: str
     """Such as `unquantized`, `all q8_0`, `kept: ssm_out`, `only: ssm_out`."""
     role: str | None
     """Of a single family that is kept, or quantized alone."""
     damage: Sequence[str]
     """Why the output counts as broken, as ends of sentences; empty when it is sound."""
-    found: Measurement
+    measurement: Measurement
 
     @property
     def flawed(self) -> int:
         """Health probes that were answered degenerately."""
-        return sum(probe.flaw is not None for probe in self.found.probes)
+        return sum(probe.flaw is not None for probe in self.measurement.probes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, without the text of the probes' answers."""
-        own = {"what": self.what, "role": self.role, "damage": self.damage, "flawed": self.flawed}
-        return {**own, "probes": len(self.found.probes), **self.found.model_dump(exclude={"probes"})}
+        described = {"what": self.tensors, "role": self.role, "damage": self.damage, "flawed": self.flawed}
+        return {**described, "probes": len(self.measurement.probes), **self.measurement.model_dump(exclude={"probes"})}
 
 
 OUTPUT: tuple[Column[Row], ...] = (
-    Column("Tensors", "what", Name, heads=True),
+    Column("Tensors", "tensors", Name, heads=True),
     Column("Role", "role"),
     Column(
         "Output",
@@ -94,14 +94,14 @@ MEASURED: tuple[Column[Row], ...] = (
     numeric("KL", lambda row: _with_error(row, "divergence", 1, 5)),
     numeric("Top-1 %", lambda row: _with_error(row, "same_top", 100, 2)),
     numeric("Perplexity", lambda row: _with_error(row, "perplexity", 1, 3)),
-    numeric("Flawed", lambda row: f"{row.flawed}/{len(row.found.probes)}"),
-    numeric("Size", "found.bytes", numbers.size),
+    numeric("Flawed", lambda row: f"{row.flawed}/{len(row.measurement.probes)}"),
+    numeric("Size", "measurement.bytes", numbers.size),
 )
 
 
 def _with_error(row: Row, key: str, scale: float, digits: int) -> str | None:
     """Return a value with its standard error, both times `scale`; `None` where nothing was compared."""
-    severity = row.found.severity
+    severity = row.measurement.severity
     if severity is None:
         return None
     value, error = getattr(severity, key), getattr(severity, f"{key}_error")
@@ -113,30 +113,34 @@ def _with_error(row: Row, key: str, scale: float, digits: int) -> str | None:
 
 def rows(isolation: Isolation, limit: float) -> list[Row]:
     """Return a row for each measurement, in an order to read; `limit`: nats beyond which it counts as damaged."""
-    found = [
+    table_rows = [
         Row(*_described(measured.kept, isolation.families, isolation.type), damage(measured, limit), measured)
         for measured in isolation.measurements
     ]
-    return sorted(found, key=lambda row: row.place)
+    return sorted(table_rows, key=lambda row: row.order)
 
 
 def _described(
-    kept: Sequence[str] | None, families: Sequence[Family], base: str
+    patterns: Sequence[str] | None, families: Sequence[Family], base: str
 ) -> tuple[tuple[int, ...], str, str | None]:
     """Return the place of a row, its name, and the role of its single family."""
-    if not kept:
-        return ((0,), "unquantized", None) if kept is None else ((1,), f"all {base}", None)
+    if not patterns:
+        return ((0,), "unquantized", None) if patterns is None else ((1,), f"all {base}", None)
     quantized: list[str] = []
     for family in families:
-        if family.name not in kept:
-            rest = [layer for layer in family.layers if layer not in kept]
-            quantized += [family.name] if len(rest) == len(family.layers) else rest
-    only = len(kept) > len(quantized)
-    named = quantized if only else kept
-    of = {name.split(".", 2)[-1] if name.startswith("blk.") else name for name in named}
-    in_layers = any(pattern.startswith("blk.") for pattern in kept)
-    place = (2 + only, in_layers, len(named) > 1)
-    return place, f"{'only' if only else 'kept'}: {', '.join(named)}", _ROLES.get(of.pop()) if len(of) == 1 else None
+        if family.name not in patterns:
+            quantized_layers = [layer for layer in family.layers if layer not in patterns]
+            quantized += [family.name] if len(quantized_layers) == len(family.layers) else quantized_layers
+    only = len(patterns) > len(quantized)
+    named = quantized if only else patterns
+    families_named = {name.split(".", 2)[-1] if name.startswith("blk.") else name for name in named}
+    in_layers = any(pattern.startswith("blk.") for pattern in patterns)
+    order = (2 + only, in_layers, len(named) > 1)
+    return (
+        order,
+        f"{'only' if only else 'kept'}: {', '.join(named)}",
+        _ROLES.get(families_named.pop()) if len(families_named) == 1 else None,
+    )
 
 
 def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
@@ -147,22 +151,22 @@ def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
     files = run.resolve().parent.glob(f"isolate-*/{ISOLATION}") if named is None and run.is_dir() else ()
     newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
     folder = newest.parent if newest is not None else named
-    found = None if folder is None else read_isolation(folder)
-    if found is None and named is not None:
+    isolation = None if folder is None else read_isolation(folder)
+    if isolation is None and named is not None:
         fix = f"Name the folder that holds {ISOLATION}."
         raise UsageError("There is no search of `benchctl isolate` here.", where=str(named), fix=fix)
-    return None if found is None else tensor_table(found)
+    return None if isolation is None else tensor_table(isolation)
 
 
 def tensor_table(isolation: Isolation) -> Tensors:
     """Return tensors kept, role and output as published; of an unfinished search by its health probes alone."""
     finding = recall(isolation)
-    found = rows(isolation, float("inf") if finding is None else finding.limit)
+    table_rows = rows(isolation, float("inf") if finding is None else finding.limit)
     note = "The search was interrupted: only the health probes are reported." if finding is None else ""
     source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
     title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
-    plain = [{"kept": row.what, "role": row.role, "damage": row.damage} for row in found]
-    return Tensors(Table("study-tensors", title, OUTPUT, found, note), plain)
+    plain = [{"kept": row.tensors, "role": row.role, "damage": row.damage} for row in table_rows]
+    return Tensors(Table("study-tensors", title, OUTPUT, table_rows, note), plain)
 
 
 def document(source: SourceModel, isolation: Isolation, finding: Finding, folder: Path) -> dict[str, Any]:
@@ -225,15 +229,15 @@ def show_isolation(isolation: Isolation, finding: Finding, repair: dict[str, Any
 def _conclusion(isolation: Isolation, finding: Finding) -> str:
     base, repair = isolation.type, _shown(finding.repair)
     if finding.verdict == "source damaged":
-        seen = " ".join(one_line(problem.seen, 400) for problem in isolation.measurements[0].findings)
-        return f"The model is broken before it is quantized: {seen}"
+        problems = " ".join(one_line(problem.seen, 400) for problem in isolation.measurements[0].findings)
+        return f"The model is broken before it is quantized: {problems}"
     if finding.verdict == "healthy":
         return f"{base} does not damage this model; nothing needs repair."
-    alone = f"Quantized alone, {_shown(finding.breaking)} breaks it."
+    breaks_alone = f"Quantized alone, {_shown(finding.breaking)} breaks it."
     if finding.verdict == "spread":
         spread = f"the damage is spread over {len(finding.repair)} of {len(isolation.families)} families"
-        return f"{base} breaks this model, and {spread}: choose a finer type, or keep {repair}. {alone}"
-    return f"{base} breaks this model, and keeping {repair} repairs it. {alone}"
+        return f"{base} breaks this model, and {spread}: choose a finer type, or keep {repair}. {breaks_alone}"
+    return f"{base} breaks this model, and keeping {repair} repairs it. {breaks_alone}"
 
 
 def _shown(names: Sequence[str]) -> str:

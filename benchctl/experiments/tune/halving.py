@@ -92,7 +92,7 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     with running(prepared.of_baseline.engine.start(prepared.launches[recipe.baseline], log)) as server:
         _, warm = warm_up(server, recipe.sampling)
         ready = time.perf_counter()
-        answers = [asyncio.run(server.complete(server.render(asked.prompt), brief)) for asked in prepared.prompts[:2]]
+        answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
         answered_at = time.perf_counter()
     stopping_s = time.perf_counter() - answered_at
     token_s = min(
@@ -153,26 +153,28 @@ def fit(
     baseline = recipe.baseline
     arms = [arm.name for arm in recipe.arms if arm.name != baseline]
 
-    def searching(chosen: Sequence[str], each: int) -> float:
-        by_cost = sorted(chosen, key=lambda arm: -costs[arm].cell(each))  # the dear ones may be those that stay
-        return sum(LEAST_BLOCKS * block_cost(by_cost[:left], baseline, costs, each) for left in rungs_of(len(by_cost)))
+    def searching(chosen: Sequence[str], per_block: int) -> float:
+        by_cost = sorted(chosen, key=lambda arm: -costs[arm].cell(per_block))  # the dear ones may be those that stay
+        return sum(
+            LEAST_BLOCKS * block_cost(by_cost[:rung], baseline, costs, per_block) for rung in rungs_of(len(by_cost))
+        )
 
     fresh = partial(fresh_cost, baseline=baseline, costs=costs, tasks=tasks)
-    least = spent_s + min(searching([arm], 1) + fresh([arm]) for arm in arms)
-    if budget_s < least:
+    shortest_s = spent_s + min(searching([arm], 1) + fresh([arm]) for arm in arms)
+    if budget_s < shortest_s:
         raise UsageError(
             f"A budget of {spoken(budget_s)} is too short for {LEAST_BLOCKS} blocks of one arm and "
             f"{FRESH_BLOCKS[0]} fresh ones on this machine.",
             where="--budget",
-            fix=f"The least is --budget {int(least * 1.1 / 60) + 1}m; shorter answers (--set sampling.max_tokens=32) "
-            "or fewer tasks need less.",
+            fix=f"The least is --budget {int(shortest_s * 1.1 / 60) + 1}m; shorter answers "
+            "(--set sampling.max_tokens=32) or fewer tasks need less.",
         )
-    kept = arms
-    while len(kept) > 1 and spent_s + searching(kept, 1) + fresh(kept) > budget_s:
-        kept = kept[:-1]
-    available_s = budget_s - spent_s - max(FRESH_SHARE * budget_s, fresh(kept))
-    each = max((count for count in range(1, prompts + 1) if searching(kept, count) <= available_s), default=1)
-    return Design(tuple(kept), each, tuple(arms[len(kept) :]))
+    searched = arms
+    while len(searched) > 1 and spent_s + searching(searched, 1) + fresh(searched) > budget_s:
+        searched = searched[:-1]
+    available_s = budget_s - spent_s - max(FRESH_SHARE * budget_s, fresh(searched))
+    per_block = max((count for count in range(1, prompts + 1) if searching(searched, count) <= available_s), default=1)
+    return Design(tuple(searched), per_block, tuple(arms[len(searched) :]))
 
 
 def rungs_of(arms: int) -> list[int]:
@@ -195,14 +197,14 @@ def fresh_design(
 
     As many prompts as still leave five blocks, else a prompt of each task; then as many blocks as fit.
     """
-    least, good, most = FRESH_BLOCKS
+    fewest, enough, max_blocks = FRESH_BLOCKS
 
     def fitting(limit: int) -> int:
         count = min(prompts, limit * tasks)
         return int(left_s / (baseline.cell(count) + arm.cell(count)))
 
-    limit = max((number for number in range(1, per_task + 1) if fitting(number) >= good), default=1)
-    return max(least, min(most, fitting(limit))), None if limit >= per_task else limit
+    limit = max((number for number in range(1, per_task + 1) if fitting(number) >= enough), default=1)
+    return max(fewest, min(max_blocks, fitting(limit))), None if limit >= per_task else limit
 
 
 @dataclass(frozen=True)
@@ -237,15 +239,15 @@ class Standing:
 def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
     """Return where `arms` stand: those that may be chosen first, the fastest of them first."""
     frame = make_frame(run.records, run.manifest)
-    place = {name: number for number, name in enumerate(frame.arms)}
-    found = []
+    arm_numbers = {name: number for number, name in enumerate(frame.arms)}
+    standings = []
     for name in arms:
-        table = speed_table(frame, place[name])
+        table = speed_table(frame, arm_numbers[name])
         sums, (blocks, _) = table.sums(table.timed), np.nonzero(table.timed)
         ratios = [pooled(sums[blocks == block]) or np.nan for block in np.unique(blocks)]
-        drafted = [frame.records[row].draft_n for row in frame.row_at[place[name]][table.timed]]
+        drafted = [frame.records[row].draft_n for row in frame.row_at[arm_numbers[name]][table.timed]]
         reported = [count for count in drafted if count is not None]
-        found.append(
+        standings.append(
             Standing(
                 arm=name,
                 speedup=float(np.exp(np.median(np.log(ratios)))) if ratios else None,
@@ -253,7 +255,7 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
                 drafted=sum(reported) if reported else 0 if set(states(frame, name)) == {"idle"} else None,
             )
         )
-    return sorted(found, key=lambda standing: (not standing.races, -standing.value, standing.drafted == 0))
+    return sorted(standings, key=lambda standing: (not standing.races, -standing.value, standing.drafted == 0))
 
 
 def any_drafted(standings: Sequence[Standing]) -> bool:
@@ -320,12 +322,12 @@ class Halving:
         return open_run(self.writer.folder, check=False)
 
     def _left_of(self, block: int, rung: TuningRung) -> list[CellPlan]:
-        each, recipe = self._tuning.prompts_per_block, self.prepared.recipe
+        per_block, recipe = self._tuning.prompts_per_block, self.prepared.recipe
         prompts = by_turns(self.prepared.prompts)
-        asked_prompts = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
+        asked_prompts = [prompts[index % len(prompts)] for index in range(block * per_block, (block + 1) * per_block)]
         arms = [arm for arm in recipe.arms if arm.name in rung.arms or arm.name == recipe.baseline]
         earlier = self._run()
-        done = measured(earlier, each)
+        done = measured(earlier, per_block)
         return make_plan(
             recipe.model_copy(update={"arms": arms}),
             asked_prompts,
@@ -352,8 +354,8 @@ class Halving:
         keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
         costs, baseline = self._costs(), self.prepared.recipe.baseline
         while len(keep) > 1:
-            least = LEAST_BLOCKS * block_cost(keep, baseline, costs, tuning.prompts_per_block)
-            if least <= self._seconds_left(keep):
+            needed_s = LEAST_BLOCKS * block_cost(keep, baseline, costs, tuning.prompts_per_block)
+            if needed_s <= self._seconds_left(keep):
                 break
             keep = keep[: len(keep) // 2]
         rung.kept = keep
@@ -367,7 +369,7 @@ class Halving:
     def _seconds_left(self, arms: list[str]) -> float:
         """Return the seconds that are left for searching, what the fresh data need put aside."""
         tuning, costs = self._tuning, self._costs()
-        tasks = len({asked.task for asked in self.prepared.prompts})
+        tasks = len({item.task for item in self.prepared.prompts})
         fresh = fresh_cost(arms, self.prepared.recipe.baseline, costs, tasks)
         searching_s = tuning.budget_s - max(FRESH_SHARE * tuning.budget_s, fresh)
         return searching_s - tuning.timing_s - self.writer.manifest.spent_s

@@ -70,15 +70,17 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
                 fix="Write the arms in a recipe and give --only-arms.",
             )
         arms += _new_arms(prepared_setup.engine.search_space(prepared_setup.models), arms, setup)
-    found = with_arms(prepared, arms)
-    honest = [arm for arm in arms if not lossy_of(found.setups[arm.setup].recipe, arm, found.launches[arm.name])]
+    candidates = with_arms(prepared, arms)
+    honest = [
+        arm for arm in arms if not lossy_of(candidates.setups[arm.setup].recipe, arm, candidates.launches[arm.name])
+    ]
     if len(honest) < 2:
         raise UsageError(
             "There is nothing to search: no arm but the baseline.",
             where=recipe.name,
             fix="Name settings: --type, --depth, or arms of a recipe.",
         )
-    return found if len(honest) == len(arms) else with_arms(prepared, honest)
+    return candidates if len(honest) == len(arms) else with_arms(prepared, honest)
 
 
 def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str]) -> RunData:
@@ -92,7 +94,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
     with tempfile.TemporaryDirectory(prefix="benchctl-") as scratch:
         baseline = time_baseline(prepared, Path(scratch) / "timing.log")
     costs = guesses(recipe, baseline)
-    per_task = Counter(asked.task for asked in prepared.prompts)
+    per_task = Counter(item.task for item in prepared.prompts)
     took = time.perf_counter() - began
     design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, took)
     arms = [arm for arm in recipe.arms if arm.name in design.arms or arm.name == recipe.baseline]
@@ -120,45 +122,45 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
 
 def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:
     """Finish what a search lacks. `name`: it, or the run that measures afresh what it chose. Raises UsageError."""
-    found = open_run(resolve_run(name, out))
-    if found.manifest is not None and found.manifest.tuned_in is not None:
-        found = open_run(resolve_run(found.manifest.tuned_in, found.folder.parents[1]))
-    if found.manifest is None or found.manifest.tuning is None:
-        raise UsageError("This run is not a search.", where=str(found.folder), fix="Try: benchctl run --resume RUN")
-    if found.manifest.tuning.ended:
-        return found
-    return open_run(resume_run(prepare_again(found), found, progress, search=Halving))
+    run = open_run(resolve_run(name, out))
+    if run.manifest is not None and run.manifest.tuned_in is not None:
+        run = open_run(resolve_run(run.manifest.tuned_in, run.folder.parents[1]))
+    if run.manifest is None or run.manifest.tuning is None:
+        raise UsageError("This run is not a search.", where=str(run.folder), fix="Try: benchctl run --resume RUN")
+    if run.manifest.tuning.ended:
+        return run
+    return open_run(resume_run(prepare_again(run), run, progress, search=Halving))
 
 
 def measure_chosen(
-    found: RunData, prepare: Prepare, prepare_again: PrepareAgain, progress: RunProgress, command: list[str]
+    searched: RunData, prepare: Prepare, prepare_again: PrepareAgain, progress: RunProgress, command: list[str]
 ) -> RunData | None:
     """Measure what a search chose in a run of its own, or finish that; `None` where it chose nothing.
 
     It lies where the search lies.
     """
-    out = found.folder.parents[1]
-    begun = _fresh_run_of(found, out)
+    out = searched.folder.parents[1]
+    begun = _fresh_run_of(searched, out)
     if begun is not None:
         if begun.manifest is not None and begun.manifest.status == "finished":
             return begun
         return open_run(resume_run(prepare_again(begun), begun, progress))
-    recipe = _chosen_recipe(found)
+    recipe = _chosen_recipe(searched)
     if recipe is None:
         return None
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
-    prepared = prepare(replace(context_of_run(found), recipe=recipe))
-    return open_run(start_run(prepared, out, progress, command, tuned_in=found))
+    prepared = prepare(replace(context_of_run(searched), recipe=recipe))
+    return open_run(start_run(prepared, out, progress, command, tuned_in=searched))
 
 
-def _chosen_recipe(found: RunData) -> Recipe | None:
+def _chosen_recipe(searched: RunData) -> Recipe | None:
     """Return the recipe that measures afresh what was chosen, sized to what is left of the budget."""
-    manifest = found.manifest
+    manifest = searched.manifest
     assert manifest is not None and manifest.tuning is not None
-    tuning, recipe = manifest.tuning, recipe_of(found)
+    tuning, recipe = manifest.tuning, recipe_of(searched)
     if tuning.chosen is None:
         return None
-    costs = measured_costs(found)
+    costs = measured_costs(searched)
     per_task = Counter(prompt.task for prompt in manifest.prompts)
     blocks, limit = fresh_design(
         (1 - KEPT_BACK) * (tuning.budget_s - tuning.timing_s - manifest.spent_s),
@@ -179,7 +181,7 @@ def _chosen_recipe(found: RunData) -> Recipe | None:
             "models": pair.models,
             "setups": [],
             "name": _named_run(recipe.name.removesuffix(SEARCH), CHOSEN),
-            "description": f"What the search {found.name} chose, against no speculation",
+            "description": f"What the search {searched.name} chose, against no speculation",
             "arms": arms,
             "blocks": blocks,
             "prompts": prompts,
@@ -187,12 +189,12 @@ def _chosen_recipe(found: RunData) -> Recipe | None:
     )
 
 
-def _fresh_run_of(found: RunData, out: Path) -> RunData | None:
+def _fresh_run_of(searched: RunData, out: Path) -> RunData | None:
     """Return the run below `out` that measures afresh what was chosen, begun or done; else `None`."""
-    assert found.manifest is not None
-    folder = out / _named_run(found.manifest.recipe_name.removesuffix(SEARCH), CHOSEN)
+    assert searched.manifest is not None
+    folder = out / _named_run(searched.manifest.recipe_name.removesuffix(SEARCH), CHOSEN)
     runs = list_runs(folder) if folder.is_dir() else []
-    mine = [run for run in runs if run.manifest is not None and run.manifest.tuned_in == found.name]
+    mine = [run for run in runs if run.manifest is not None and run.manifest.tuned_in == searched.name]
     return open_run(mine[0].folder) if mine else None
 
 
@@ -200,21 +202,21 @@ def _named_run(name: str, end: str) -> str:
     return name[: MAX_NAME - len(end)] + end
 
 
-def _new_arms(settings: Sequence[Speculation], known: Sequence[Arm], setup: str | None) -> Iterator[Arm]:
+def _new_arms(settings: Sequence[Speculation], arms: Sequence[Arm], setup: str | None) -> Iterator[Arm]:
     """Yield an arm for every setting that no arm has yet; of a setup beside others, those that use its draft."""
-    first = known[0].setup == setup
-    have = [(arm.setup if drafts(arm.speculation) else None, arm.speculation) for arm in known]
-    names = {arm.name for arm in known}
+    first = arms[0].setup == setup
+    have = [(arm.setup if drafts(arm.speculation) else None, arm.speculation) for arm in arms]
+    names = {arm.name for arm in arms}
     for setting in settings:
         if ((setup if drafts(setting) else None), setting) in have or not (first or drafts(setting)):
             continue
-        given = setting.model_dump(exclude_none=True, exclude={"type", "options"})
+        keys = setting.model_dump(exclude_none=True, exclude={"type", "options"})
         parts = [
             "+".join(setting.types).replace("-", "_"),
-            *(f"{SHORT_KEYS[key]}{value:g}" for key, value in given.items()),
+            *(f"{SHORT_KEYS[key]}{value:g}" for key, value in keys.items()),
         ]
         parts += [f"{key}{value}" for key, value in (setting.options or {}).items()]
         name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and drafts(setting) else "")
         if name not in names:
             names.add(name)
-            yield Arm(name=name, speculation=setting, setup=setup, group=known[0].group)
+            yield Arm(name=name, speculation=setting, setup=setup, group=arms[0].group)

@@ -19,7 +19,7 @@ PROMPTS = ("def count_values(items):\n", "料理のこつを教えてくださ�
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return the Hugging Face folder of a bundled model by name."""
     cache = tmp_path_factory.mktemp("derived")
-    return lambda name: huggingface_folder(next(one.path for one in LANGUAGE_MODELS if one.name == name), cache)
+    return lambda name: huggingface_folder(next(model.path for model in LANGUAGE_MODELS if model.name == name), cache)
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +28,12 @@ def load(folder_of: Callable[[str], Path]) -> Callable[[str], Any]:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     loading = pytest.importorskip("benchctl.engines.transformers.serving.loading")
-    known: dict[str, Any] = {}
+    models: dict[str, Any] = {}
 
     def loaded(name: str) -> Any:
-        if name not in known:
-            known[name] = loading.load(folder_of(name), device="cpu", dtype="float32")
-        return known[name]
+        if name not in models:
+            models[name] = loading.load(folder_of(name), device="cpu", dtype="float32")
+        return models[name]
 
     return loaded
 

@@ -30,8 +30,8 @@ LISTED: dict[str, dict[str, Any]] = {"self-skip": {"layers": [1]}, "self-draft-v
 def generated(model: Any) -> list[int]:
     """What transformers' own `generate` says, without any of benchctl's code."""
     with torch.inference_mode():
-        said = model.generate(torch.tensor([PROMPT]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=-1)
-    return said[0, len(PROMPT) :].tolist()  # type: ignore[no-any-return]
+        output = model.generate(torch.tensor([PROMPT]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=-1)
+    return output[0, len(PROMPT) :].tolist()  # type: ignore[no-any-return]
 
 
 def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None) -> tuple[list[int], Answer]:
@@ -39,9 +39,9 @@ def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None)
     options |= LISTED.get(name or "", {})
     adapter = untrained_adapter(decoder)
     way = make_drafter(decoder, Speculation(name, 4, options), target, draft, adapter) if name else None
-    made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
-    made.run(steps.append)
-    return [token for step in steps for token in step.tokens], made
+    answer, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
+    answer.run(steps.append)
+    return [token for step in steps for token in step.tokens], answer
 
 
 @pytest.mark.parametrize("name", DECLARED)
@@ -52,15 +52,15 @@ def test_every_type_answers_as_generate_does(name: str) -> None:
     tested = run_self_test(decoder)
     assert tested.passed, tested
     assert tested.variants_in_batches == (name != "falcon_h1, gated norm")
-    said = generated(target.model)
-    assert len(set(said)) > 2
-    assert answered(decoder, target, None)[0] == said
+    expected = generated(target.model)
+    assert len(set(expected)) > 2
+    assert answered(decoder, target, None)[0] == expected
     for method, entered in METHODS.items():
         if decoder.architecture.kind in entered.kinds and method != "assisted-universal":
-            tokens, made = answered(decoder, target, method, draft=target)
-            assert tokens == said, method
+            tokens, answer = answered(decoder, target, method, draft=target)
+            assert tokens == expected, method
             if method != "prompt-lookup":
-                assert made.ledger()["drafted"] > 0, method
+                assert answer.ledger()["drafted"] > 0, method
 
 
 @pytest.mark.parametrize("name", ["qwen2, window", "qwen3, window", "mistral, window", "phi3, window", "falcon_h1"])
@@ -70,10 +70,10 @@ def test_the_first_layers_may_be_left_out(name: str, options: dict[str, list[int
     target = loaded(model_type, **changed)
     decoder = Decoder(target.model)
     drafter = make_drafter(decoder, Speculation("self-skip", 4, options), target)
-    made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), drafter), list[Step]()
-    made.run(steps.append)
+    answer, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), drafter), list[Step]()
+    answer.run(steps.append)
     assert [token for step in steps for token in step.tokens] == generated(target.model)
-    assert made.ledger()["drafted"] > 0
+    assert answer.ledger()["drafted"] > 0
 
 
 @pytest.mark.parametrize("name", DECLARED)
@@ -82,20 +82,20 @@ def test_what_a_search_reads_is_the_model_without_its_parts(name: str) -> None:
     decoder = Decoder(loaded(model_type, **changed).model)
     run_self_test(decoder)
     inner = set(inner_items(decoder))
-    every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
+    items = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
     with torch.inference_mode():
         state = State(decoder)
         state.advance(PROMPT)
         before = state.snapshot()
         for tokens in ([77, 50, 8, 120], [77]):
             variants = Variants(decoder, state, before, tokens)
-            result = search(variants, [Choice((item,), int(item in inner)) for item in every], limit=3, least=-1.0)
+            result = search(variants, [Choice((item,), int(item in inner)) for item in items], limit=3, min_cosine=-1.0)
             assert len(result.spent) > 1
-            for place, left_out in enumerate(result.left_out):
+            for index, left_out in enumerate(result.left_out):
                 with without(decoder, left_out):
                     expected = state.advance(tokens, keep=len(tokens))
                 state.restore(before)
-                assert float((logits_of(decoder, result.hidden[place : place + 1]) - expected).abs().max()) < 1e-3
+                assert float((logits_of(decoder, result.hidden[index : index + 1]) - expected).abs().max()) < 1e-3
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -104,10 +104,10 @@ def test_a_target_needs_no_known_parts_where_nothing_is_left_out(name: str) -> N
     target, draft = loaded(model_type, **changed), loaded(model_type, seed=1, **changed)
     decoder = Decoder(target.model)
     assert run_self_test(decoder).problem() is None
-    said = generated(target.model)
-    assert len(set(said)) > 2
+    expected = generated(target.model)
+    assert len(set(expected)) > 2
     for method in (None, "prompt-lookup", "assisted"):
-        assert answered(decoder, target, method, draft)[0] == said, method
+        assert answered(decoder, target, method, draft)[0] == expected, method
     with pytest.raises(UnsuitableError, match="parts are not known"):
         make_drafter(decoder, Speculation("self-layerskip", 4, {}), target)
 

@@ -19,18 +19,22 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 @pytest.mark.parametrize("target_type", ["llama", "gpt2", "bundled"])
 def test_a_draft_of_another_tokenizer_leaves_the_answer_as_it_is(target_type: str, load: Callable[[str], Any]) -> None:
-    own, other = byte_tokenizer(272), byte_tokenizer(300)
-    target = loaded(target_type, own, vocab_size=len(own)) if target_type != "bundled" else load("tiny-transformer")
+    target_tokenizer, draft_tokenizer = byte_tokenizer(272), byte_tokenizer(300)
+    target = (
+        loaded(target_type, target_tokenizer, vocab_size=len(target_tokenizer))
+        if target_type != "bundled"
+        else load("tiny-transformer")
+    )
     prompt: list[int] = target.tokenizer(TEXT)["input_ids"]
-    assert prompt != other(TEXT)["input_ids"]
-    draft = loaded("llama", other, seed=1, vocab_size=len(other))
+    assert prompt != draft_tokenizer(TEXT)["input_ids"]
+    draft = loaded("llama", draft_tokenizer, seed=1, vocab_size=len(draft_tokenizer))
     decoder = Decoder(target.model)
     answers, counts = [], dict[str, Any]()
     for name in (None, "assisted-universal"):
         way = make_drafter(decoder, Speculation(name, 4, {}), target, draft) if name else None
-        made, steps = Answer(decoder, Task(prompt, 24, Sampler().chooser()), way), list[Step]()
-        made.run(steps.append)
+        answer, steps = Answer(decoder, Task(prompt, 24, Sampler().chooser()), way), list[Step]()
+        answer.run(steps.append)
         answers.append([token for step in steps for token in step.tokens])
-        counts = made.ledger()
+        counts = answer.ledger()
     assert answers[0] == answers[1]
     assert counts["drafted"] > 0

@@ -31,10 +31,10 @@ def test_a_sleep_in_every_verification_shows(load: Callable[[str], Any], monkeyp
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     passing = loaded.model.register_forward_hook(lambda *_: pass_by(PASS_S))
     try:
-        alone = answered(loaded, PROMPT, 24, None)
+        target_answer = answered(loaded, PROMPT, 24, None)
         way = make_drafter(Decoder(loaded.model), Speculation("self-layerskip", 4, {}), loaded)
         assert not isinstance(way, Assistance)
-        usual = beside_bare(loaded, PROMPT, alone, way, 2)
+        usual = beside_bare(loaded, PROMPT, target_answer, way, 2)
         verify = State.verify
 
         def slow(self: State, tokens: Any) -> Any:
@@ -42,16 +42,16 @@ def test_a_sleep_in_every_verification_shows(load: Callable[[str], Any], monkeyp
             return verify(self, tokens)
 
         monkeypatch.setattr(State, "verify", slow)
-        slept = beside_bare(loaded, PROMPT, alone, way, 2)
+        slept = beside_bare(loaded, PROMPT, target_answer, way, 2)
     finally:
         passing.remove()
     assert usual["token_identical"] and slept["token_identical"]
     assert (usual["realised"], usual["overhead"]) == (1.0, 0.0)
     assert slept["rounds"] == usual["rounds"] > 2
     assert (slept["c"], slept["v"]) == (usual["c"], usual["v"]) == (1.0, 1.0)
-    whole = usual["bare_passes_s"] + slept["rounds"] * SLEEP_S
-    assert slept["realised"] == pytest.approx(usual["bare_passes_s"] / whole, abs=1e-3)
-    assert slept["overhead"] == pytest.approx(slept["rounds"] * SLEEP_S / whole, abs=1e-3)
+    expected_s = usual["bare_passes_s"] + slept["rounds"] * SLEEP_S
+    assert slept["realised"] == pytest.approx(usual["bare_passes_s"] / expected_s, abs=1e-3)
+    assert slept["overhead"] == pytest.approx(slept["rounds"] * SLEEP_S / expected_s, abs=1e-3)
 
 
 def test_bare_passes_leave_out_what_drafts_leave_out(bundled: Any, decoder: Decoder) -> None:
@@ -64,12 +64,12 @@ def test_bare_passes_leave_out_what_drafts_leave_out(bundled: Any, decoder: Deco
         with without(decoder, left_out):
             expected = state.advance([9])
         state.restore(before)
-        whole = state.advance([9])
+        logits_before = state.advance([9])
         state.restore(before)
         with _lacking(bundled, left_out):
             result = state.advance([9])
         state.restore(before)
-        again = state.advance([9])
+        logits_after = state.advance([9])
     assert torch.equal(result, expected)
-    assert not torch.equal(result, whole)
-    assert torch.equal(again, whole)
+    assert not torch.equal(result, logits_before)
+    assert torch.equal(logits_after, logits_before)

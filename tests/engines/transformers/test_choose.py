@@ -81,8 +81,8 @@ def naive(sampler: Sampler, logits: Any, never: set[int]) -> Any:
             scaled[scaled < scaled.sort(descending=True).values[sampler.top_k - 1]] = -torch.inf
         chances = scaled.softmax(-1)
         ordered, ids = chances.sort(descending=True)
-        kept = 1 + int((ordered.cumsum(-1)[:-1] < sampler.top_p).sum())
-        chances[ids[kept:]] = 0
+        count = 1 + int((ordered.cumsum(-1)[:-1] < sampler.top_p).sum())
+        chances[ids[count:]] = 0
         rows.append(chances / chances.sum())
     return torch.stack(rows)
 
@@ -117,9 +117,9 @@ def test_the_last_token_with_a_weight_is_the_last_that_is_drawn() -> None:
         assert chooser._draw(weights) == token
 
 
-@pytest.mark.parametrize("wrong", [from_p, too_often])
-def test_wrong_rules_are_caught(wrong: Verify) -> None:
-    assert abs(deviation(Sampler(1.0), wrong)) > 5
+@pytest.mark.parametrize("verify_rule", [from_p, too_often])
+def test_wrong_rules_are_caught(verify_rule: Verify) -> None:
+    assert abs(deviation(Sampler(1.0), verify_rule)) > 5
 
 
 def test_tokens_follow_the_targets_distribution() -> None:

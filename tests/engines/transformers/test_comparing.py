@@ -47,14 +47,14 @@ def test_every_round_accepts_what_was_read_at_its_start(name: str, load: Callabl
         steps = decoded(decoder, prompt, way)
         answer = [token for step in steps for token in step.tokens]
         read = Comparing(decoder, way).read(reading(prompt, answer))
-        rows, place = dict(zip(read["starts"], read["overlap"], strict=True)), 0
+        rows, position = dict(zip(read["starts"], read["overlap"], strict=True)), 0
         for step in steps:
             if step.drafted:
-                row = rows[place][: step.drafted]
+                row = rows[position][: step.drafted]
                 accepted = next((depth for depth, chance in enumerate(row) if chance == 0), len(row))
-                assert accepted == min(step.accepted, len(row)), (text, place)
+                assert accepted == min(step.accepted, len(row)), (text, position)
                 rounds, rejected = rounds + 1, rejected + step.drafted - step.accepted
-            place += len(step.tokens)
+            position += len(step.tokens)
     assert rounds > 10
     assert rejected > 0
 
@@ -66,11 +66,11 @@ def test_a_start_is_read_alike_whatever_was_read_before_it(name: str, load: Call
     way = make_drafter(decoder, PARTS[name], loaded)
     prompt = loaded.tokenizer(PROMPTS[0])["input_ids"]
     answer = [step.tokens[0] for step in decoded(decoder, prompt, sampler=Sampler(0.6, seed=4))]
-    every, few = (Comparing(decoder, way).read(reading(prompt, answer, 0.6, stride=stride)) for stride in (1, 5))
-    assert few["starts"] == every["starts"][::5]
+    dense, sparse = (Comparing(decoder, way).read(reading(prompt, answer, 0.6, stride=stride)) for stride in (1, 5))
+    assert sparse["starts"] == dense["starts"][::5]
     for name in ("overlap", "accept"):
-        by_start = dict(zip(every["starts"], every[name], strict=True))
-        for start, row in zip(few["starts"], few[name], strict=True):
+        by_start = dict(zip(dense["starts"], dense[name], strict=True))
+        for start, row in zip(sparse["starts"], sparse[name], strict=True):
             assert row == pytest.approx(by_start[start], abs=1e-4)
 
 
@@ -97,10 +97,10 @@ def test_a_draft_model_is_read_by_its_own_logits(load: Callable[[str], Any]) -> 
     p, q = (logits[len(prompt) : len(prompt) + len(answer) - 1].double().softmax(-1) for logits in at_once)
     expected = (q.argmax(-1) == torch.tensor(answer[1:])).double().tolist()
     assert [row[0] for row in read["overlap"]] == expected
-    for distance, one, other in zip(read["distance"], p, q, strict=True):
-        likeliest = one.topk(100).indices
-        rest = 1 - other[likeliest].sum() - (1 - one[likeliest].sum())
-        assert distance == pytest.approx(float((one - other)[likeliest].abs().sum() + rest.abs()) / 2, abs=1e-4)
+    for distance, p_row, q_row in zip(read["distance"], p, q, strict=True):
+        likeliest = p_row.topk(100).indices
+        outside = 1 - q_row[likeliest].sum() - (1 - p_row[likeliest].sum())
+        assert distance == pytest.approx(float((p_row - q_row)[likeliest].abs().sum() + outside.abs()) / 2, abs=1e-4)
 
 
 def test_perplexity_and_operations_fall_with_what_is_left_out(load: Callable[[str], Any]) -> None:

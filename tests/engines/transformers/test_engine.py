@@ -33,8 +33,8 @@ def spec_of(**keys: Any) -> TransformersSpec:
 def engine_of(**keys: Any) -> TransformersEngine:
     """An engine that was asked already: it has a CPU alone."""
     engine = TransformersEngine(spec_of(**keys))
-    known = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
-    engine.__dict__["_probe"] = PackageProbe(known, {"devices": ("cpu",), "drafters": ()})
+    capabilities = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
+    engine.__dict__["_probe"] = PackageProbe(capabilities, {"devices": ("cpu",), "drafters": ()})
     return engine
 
 
@@ -178,7 +178,7 @@ def test_an_attestation_fails_closed() -> None:
     requested, tally = {"type": "self-ssm", "max": 4}, Tally()
 
     def state(**changed: Any) -> str:
-        given = {
+        arguments = {
             "info": info,
             "model": "/m",
             "dtype": "float32",
@@ -186,7 +186,7 @@ def test_an_attestation_fails_closed() -> None:
             "contradiction": None,
             **changed,
         }
-        return attest(given.pop("info"), tally, given.pop("contradiction"), **given).state
+        return attest(arguments.pop("info"), tally, arguments.pop("contradiction"), **arguments).state
 
     assert state() == "idle"
     assert state(info={}) == "failed"
@@ -232,10 +232,10 @@ def test_which_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_worth_trying_is_what_the_target_can_do(folder_of: Callable[[str], Path]) -> None:
     hybrid, attention = folder_of("tiny-hybrid"), folder_of("tiny-transformer")
-    assert {one.type for one in worth_trying(pair(hybrid))} == {"self-ssm", "self-layerskip"}
-    types = [one.type for one in worth_trying(pair(attention, attention))]
+    assert {setting.type for setting in worth_trying(pair(hybrid))} == {"self-ssm", "self-layerskip"}
+    types = [setting.type for setting in worth_trying(pair(attention, attention))]
     assert types[:2] == ["assisted", "prompt-lookup"] and "self-ssm" not in types
-    assert "assisted" not in {one.type for one in worth_trying(pair(attention))}
+    assert "assisted" not in {setting.type for setting in worth_trying(pair(attention))}
 
 
 def test_a_target_whose_parts_are_not_known_runs_what_needs_none(

@@ -44,8 +44,8 @@ DEFAULTS: dict[str, Any] = {
 
 def universal_draft(folder: Path, poison: dict[str, Any]) -> Any:
     """A draft of another tokenizer, with a generation_config.json of its own."""
-    made = tiny_models.loaded("llama", seed=1, vocab_size=300)
-    made.model.save_pretrained(folder)
+    loaded = tiny_models.loaded("llama", seed=1, vocab_size=300)
+    loaded.model.save_pretrained(folder)
     tiny_models.byte_tokenizer(300).save_pretrained(folder)
     (folder / "generation_config.json").write_text(json.dumps(poison))
     return load_folder(folder, device="cpu", dtype="float32")
@@ -68,18 +68,21 @@ def test_every_type_decodes_by_the_recipe_alone(
     key: str, load: Callable[[str], Any], folder_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     plain = answered(load("tiny-transformer"), None)
-    said: dict[str, Any] = {"suppress_tokens": plain, "sequence_bias": [[[token], -9.0] for token in plain]}
+    defaults: dict[str, Any] = {"suppress_tokens": plain, "sequence_bias": [[[token], -9.0] for token in plain]}
     folder = tmp_path / "model"
     shutil.copytree(folder_of("tiny-transformer"), folder)
-    value = said.get(key, DEFAULTS[key])
-    more = {"top_k": 4} if key == "penalty_alpha" else {}
-    poison = {"eos_token_id": 0, key: value, **more}
+    value = defaults.get(key, DEFAULTS[key])
+    needed_defaults = {"top_k": 4} if key == "penalty_alpha" else {}
+    poison = {"eos_token_id": 0, key: value, **needed_defaults}
     (folder / "generation_config.json").write_text(json.dumps(poison))
-    poisoned, other = load_folder(folder, device="cpu", dtype="float32"), universal_draft(tmp_path / "draft", poison)
+    poisoned, foreign_draft = (
+        load_folder(folder, device="cpu", dtype="float32"),
+        universal_draft(tmp_path / "draft", poison),
+    )
     assert poisoned.ends == {0}
     for name in (None, *METHODS):
         if name is None or "attention" in METHODS[name].kinds:
-            draft = other if name == "assisted-universal" else None
+            draft = foreign_draft if name == "assisted-universal" else None
             assert answered(poisoned, name, draft=draft) == plain, name
 
 
@@ -111,8 +114,8 @@ def test_a_recipes_penalty_and_biases_hold_for_every_type(
     expected = result[0, prompt.shape[1] :].tolist()
     assert expected != plain
     kind = Decoder(loaded.model).architecture.kind
-    other = universal_draft(tmp_path, {})
+    foreign_draft = universal_draft(tmp_path, {})
     for name in (None, *METHODS):
         if name is None or kind in METHODS[name].kinds:
-            draft = other if name == "assisted-universal" else None
+            draft = foreign_draft if name == "assisted-universal" else None
             assert answered(loaded, name, sampler, draft) == expected, name

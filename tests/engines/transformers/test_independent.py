@@ -33,12 +33,12 @@ def naive_likeliest(target: Any, tokens: Sequence[int], left_out: Parts = frozen
     decoder, handles = Decoder(target.model), []
 
     def hook(part: str) -> Any:
-        def changed(module: Any, given: Any, keywords: Any, answer: Any) -> Any:
-            entered = keywords["hidden_states"] if "hidden_states" in keywords else given[0]
-            first, rest = (answer[0], answer[1:]) if isinstance(answer, tuple) else (answer, None)
+        def changed(module: Any, inputs: Any, keywords: Any, answer: Any) -> Any:
+            entered = keywords["hidden_states"] if "hidden_states" in keywords else inputs[0]
+            first, tail = (answer[0], answer[1:]) if isinstance(answer, tuple) else (answer, None)
             later = entered[:, start:] if part == "layer" else torch.zeros_like(first[:, start:])
             mixed = torch.cat([first[:, :start], later], 1)
-            return mixed if rest is None else (mixed, *rest)
+            return mixed if tail is None else (mixed, *tail)
 
         return changed
 
@@ -57,9 +57,9 @@ def naive_likeliest(target: Any, tokens: Sequence[int], left_out: Parts = frozen
 def naive_rounds(target: Any, guess: Callable[..., int]) -> tuple[list[int], list[tuple[int, int]]]:
     """An answer, and by round how many tokens were drafted and accepted; `guess` takes tokens and a draft's start."""
     tokens, rounds = [*PROMPT, naive_likeliest(target, PROMPT)], []
-    while (left := len(PROMPT) + TOKENS - len(tokens)) > 0:
+    while (remaining := len(PROMPT) + TOKENS - len(tokens)) > 0:
         draft: list[int] = []
-        while len(draft) < min(DEPTH, left - 1):
+        while len(draft) < min(DEPTH, remaining - 1):
             draft.append(guess([*tokens, *draft], start=len(tokens) - 1))
         accepted = 0
         while accepted < len(draft) and naive_likeliest(target, [*tokens, *draft[:accepted]]) == draft[accepted]:
@@ -82,15 +82,15 @@ def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
         options = {"layers": [2], "mlp": [0, 1], "attention": [3]} if method == "self-skip" else {}
         way = make_drafter(decoder, Speculation(method, DEPTH, options), target)
         assert isinstance(way, SelfDrafter)
-        made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
-        made.run(steps.append)
+        answer, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
+        answer.run(steps.append)
         tokens, rounds = naive_rounds(target, partial(naive_likeliest, target, left_out=way.left_out))
         assert [token for step in steps for token in step.tokens] == tokens, method
         assert [(step.drafted, step.accepted) for step in steps if step.drafted] == rounds, method
-        counts = made.ledger()
-        for place in range(DEPTH):
-            assert counts["drafted_by_position"][place] == sum(drafted > place for drafted, _ in rounds)
-            assert counts["accepted_by_position"][place] == sum(accepted > place for _, accepted in rounds)
+        counts = answer.ledger()
+        for position in range(DEPTH):
+            assert counts["drafted_by_position"][position] == sum(drafted > position for drafted, _ in rounds)
+            assert counts["accepted_by_position"][position] == sum(accepted > position for _, accepted in rounds)
 
 
 VOCABULARY, LENGTH, ANSWERS = 5, 6, 250
@@ -110,24 +110,24 @@ LIMIT = 62.0
 
 def pair_chances(target: Any, sampler: Sampler) -> Any:
     """How likely each pair of an answer's fourth and fifth token is, by enumerating all answers: `[token, token]`."""
-    every = list(itertools.product(range(VOCABULARY), repeat=4))
-    ids = torch.tensor([[*SHORT, *answer] for answer in every])
+    answers = list(itertools.product(range(VOCABULARY), repeat=4))
+    ids = torch.tensor([[*SHORT, *answer] for answer in answers])
     with torch.inference_mode():
         logits = target.model(input_ids=ids, use_cache=False).logits[:, len(SHORT) - 1 :]
     logits = logits.double().clone()
-    for answer, places in zip(every, logits, strict=True):
-        for place, values in enumerate(places):
+    for answer, places in zip(answers, logits, strict=True):
+        for position, values in enumerate(places):
             for token in range(VOCABULARY):
                 values[token] += sampler.bias.get(token, 0.0)
-            for token in {*SHORT, *answer[:place]}:
+            for token in {*SHORT, *answer[:position]}:
                 values[token] *= sampler.penalty if values[token] < 0 else 1 / sampler.penalty
     chances = (logits / sampler.temperature).softmax(-1)
     if sampler.top_k:
         chances[chances < chances.sort(descending=True).values[..., sampler.top_k - 1 :][..., :1]] = 0
         chances /= chances.sum(-1, keepdim=True)
     result = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
-    for row, answer in enumerate(every):
-        before = math.prod(float(chances[row, place, token]) for place, token in enumerate(answer))
+    for row, answer in enumerate(answers):
+        before = math.prod(float(chances[row, position, token]) for position, token in enumerate(answer))
         result[answer[3]] += before * chances[row, 4]
     return result
 
@@ -142,12 +142,12 @@ def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWER
     drafted = rejected = 0
     for seed in range(answers):
         chooser = dataclasses.replace(sampler, seed=seed).chooser()
-        made, steps = Answer(Decoder(target.model), Task(SHORT, LENGTH, chooser), way), list[Step]()
-        made.run(steps.append)
+        decoded, steps = Answer(Decoder(target.model), Task(SHORT, LENGTH, chooser), way), list[Step]()
+        decoded.run(steps.append)
         answer = [token for step in steps for token in step.tokens]
         counts[answer[3], answer[4]] += 1
-        drafted += made.ledger()["drafted"]
-        rejected += made.ledger()["drafted"] - made.ledger()["accepted"]
+        drafted += decoded.ledger()["drafted"]
+        rejected += decoded.ledger()["drafted"] - decoded.ledger()["accepted"]
     assert drafted > answers and rejected > 0.1 * drafted, (drafted, rejected)
     expected = answers * pair_chances(target, sampler)
     assert float(expected.sum()) == pytest.approx(answers)
@@ -181,8 +181,8 @@ def test_a_prompts_token_0_is_read_and_not_taken_for_padding(method: str) -> Non
     target, draft = target_of(method), loaded("qwen2", seed=1, vocab_size=VOCABULARY)
     for prompt in itertools.permutations([0, 1, 2, 0]):
         way = make_drafter(Decoder(target.model), Speculation(method, DEPTH, {}), target, draft)
-        made, steps = Answer(Decoder(target.model), Task(prompt, 4, Sampler().chooser()), way), list[Step]()
-        made.run(steps.append)
+        answer, steps = Answer(Decoder(target.model), Task(prompt, 4, Sampler().chooser()), way), list[Step]()
+        answer.run(steps.append)
         expected = list(prompt)
         for _ in range(4):
             expected.append(naive_likeliest(target, expected))

@@ -77,11 +77,11 @@ def test_a_trained_adapter_is_accepted_more_often(load: Callable[[str], Any], tm
         folder = tmp_path / str(steps)
         words = [sys.executable, "-m", "training.kangaroo", str(folder), "--steps", str(steps)]
         subprocess.run(words, check=True, capture_output=True)
-        made: list[Step] = []
+        rounds: list[Step] = []
         for text in texts:
             prompt = target.tokenizer(text, add_special_tokens=False)["input_ids"]
-            made += rounds_of(target, folder / "kangaroo", prompt, 40, confidence=0.0)
-        shares.append(sum(step.accepted for step in made) / sum(step.drafted for step in made))
+            rounds += rounds_of(target, folder / "kangaroo", prompt, 40, confidence=0.0)
+        shares.append(sum(step.accepted for step in rounds) / sum(step.drafted for step in rounds))
     trained, untrained = shares
     # Measured: 0.71 and 0.56. The untrained adapter passes on much of what the first layer says.
     assert trained > untrained + 0.05

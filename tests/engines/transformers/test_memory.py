@@ -44,8 +44,8 @@ def test_between_rounds_no_method_keeps_more_than_a_tenth_beside_plain_decoding(
             way = make_drafter(
                 decoder, Speculation(name, 4, OPTIONS.get(name, {})), target, adapter=untrained_adapter(decoder)
             )
-            own = needed / len(decoder.layers) if method.adapter else 0  # the adapter's keys and values
-            assert alive(target, prompt, TOKENS, way)["between"] <= 1.1 * plain["between"] + own, name
+            adapter_bytes = needed / len(decoder.layers) if method.adapter else 0  # the adapter's keys and values
+            assert alive(target, prompt, TOKENS, way)["between"] <= 1.1 * plain["between"] + adapter_bytes, name
 
 
 def test_a_pass_over_a_draft_reads_grouped_keys_as_they_are_and_gives_the_same_bits(
@@ -54,19 +54,19 @@ def test_a_pass_over_a_draft_reads_grouped_keys_as_they_are_and_gives_the_same_b
     # As transformers has it, whichever model was loaded before in this process; put back afterwards.
     monkeypatch.setattr(sdpa_attention, "use_gqa_in_sdpa", lambda mask, key, value: mask is None)
     target = loaded("qwen2", max_position_embeddings=2048)
-    decoder, found = Decoder(target.model), []
+    decoder, passes = Decoder(target.model), []
     prompt = [number % 250 for number in range(CONTEXT)]
     plain = alive(target, prompt, TOKENS, None)
-    for kept in (False, True):
-        if kept:
+    for patched in (False, True):
+        if patched:
             _keep_groups()
         way = make_drafter(decoder, Speculation("self-layerskip", 4, {}), target)
         state = State(decoder)
         with torch.inference_mode():
             state.advance(prompt)
             logits = state.verify(prompt[:5])
-        found.append((logits, alive(target, prompt, TOKENS, way)["peak"] / plain["peak"]))
-    (repeated, above), (grouped, peak) = found
+        passes.append((logits, alive(target, prompt, TOKENS, way)["peak"] / plain["peak"]))
+    (repeated, above), (grouped, peak) = passes
     assert torch.equal(repeated, grouped)
     assert peak < 1.1 < above
 

@@ -40,9 +40,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     info = tmp_path / "toy_drafter-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-drafter\nVersion: 1.0\n")
-    lines = [f"{name} = {place}" for name, place in entries[GROUP].items()]
-    taken = "self-layerskip = toy_drafter:SelfToy"
-    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, taken]))
+    lines = [f"{name} = {value}" for name, value in entries[GROUP].items()]
+    builtin_name = "self-layerskip = toy_drafter:SelfToy"
+    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, builtin_name]))
     monkeypatch.syspath_prepend(tmp_path)
     registered.cache_clear()
     yield
@@ -58,22 +58,22 @@ def test_the_toy_of_the_documentation_drafts(load: Callable[[str], Any]) -> None
     assert toy.describe()["left_out"] == ["1.mlp", "3.mlp"]
     for way in (None, toy):
         steps: list[Step] = []
-        made = Answer(decoder, Task([5, 6, 7, 300], 24, Sampler().chooser()), way)
-        made.run(steps.append)
+        answer = Answer(decoder, Task([5, 6, 7, 300], 24, Sampler().chooser()), way)
+        answer.run(steps.append)
         answers.append([token for step in steps for token in step.tokens])
     assert answers[0] == answers[1]
-    assert made.ledger()["drafted"] > 0
+    assert answer.ledger()["drafted"] > 0
 
 
 @pytest.mark.usefixtures("package")
 def test_no_package_replaces_a_method_of_benchctls_own() -> None:
-    assert registered()["self-layerskip"].place.startswith("benchctl.")
+    assert registered()["self-layerskip"].entry_point.startswith("benchctl.")
 
 
 def refused(drafters: tuple[str, ...], folder: Path, **options: Any) -> str:
     engine = TransformersEngine(TransformersSpec(kind="transformers", device="cpu", context=512))
-    known = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
-    engine.__dict__["_probe"] = PackageProbe(known, {"devices": ("cpu",), "drafters": drafters})
+    capabilities = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
+    engine.__dict__["_probe"] = PackageProbe(capabilities, {"devices": ("cpu",), "drafters": drafters})
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     try:
         engine.check(recipe_of(arm_of("self-toy", max=4, options=options), draft=False), models)

@@ -103,16 +103,16 @@ def test_a_request_is_refused_for_what_is_no_number_and_costs_nothing_else(
     server = start(arm_of())
     assert server.access is not None
     sound = b'{"prompt": [1, 2], "max_tokens": 2, "temperature": 0.5, "seed": 1}'
-    wrong = [
+    bodies = [
         sound.replace(b"[1, 2]", ids) for ids in (b"[true, 2]", b"[1.0]", b"[-1]", b"[]", b"[NaN]", b"[1e400]", b'"1"')
     ]
-    wrong += [
+    bodies += [
         sound.replace(b'"max_tokens": 2', b'"max_tokens": ' + count) for count in (b"true", b"2.5", b"-1", b'"2"')
     ]
-    wrong += [sound.replace(b"0.5", number) for number in (b"NaN", b"Infinity", b"-1", b"true", b"1e400")]
-    wrong += [sound.replace(b'"seed": 1', b'"seed": ' + b"9" * 30), b"[1]", b"{", b"[" * 100_000, b'{"a": ' * 100_000]
+    bodies += [sound.replace(b"0.5", number) for number in (b"NaN", b"Infinity", b"-1", b"true", b"1e400")]
+    bodies += [sound.replace(b'"seed": 1', b'"seed": ' + b"9" * 30), b"[1]", b"{", b"[" * 100_000, b'{"a": ' * 100_000]
     with outsider(server, server.access.headers) as client:
-        for body in wrong:
+        for body in bodies:
             reply = client.post("/v1/completions", content=body)
             assert (body, reply.status_code) == (body, 400)
             assert reply.json()["error"]["message"]
@@ -130,14 +130,14 @@ def test_without_sockets_it_listens_on_a_port_and_wants_the_key(
 
 
 def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[Arm], TransformersServer]) -> None:
-    alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
-    assert alone.attest(None).state == "off"
+    target_alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
+    assert target_alone.attest(None).state == "off"
     assert speculating.attest(None).state == "idle"
-    prompt = alone.render(CHAT)
+    prompt = target_alone.render(CHAT)
     assert prompt.text.startswith("<|im_start|>user\n料理")
     assert prompt.token_ids == speculating.render(CHAT).token_ids
     counts: list[int] = []
-    plain, drafted = complete(alone, prompt, GREEDY), complete(speculating, prompt, GREEDY, counts.append)
+    plain, drafted = complete(target_alone, prompt, GREEDY), complete(speculating, prompt, GREEDY, counts.append)
     assert drafted.token_ids == plain.token_ids
     assert drafted.text == plain.text != ""
     assert counts[-1] == plain.n_predicted == 24
@@ -149,14 +149,14 @@ def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[A
     assert 0 < (ledger.accepted or 0) <= (ledger.drafted or 0)
     assert drafted.engine_prompt_s is not None
     assert 0 < drafted.engine_prompt_s < drafted.e2e_s
-    assert alone.attest(None).state == "off"
+    assert target_alone.attest(None).state == "off"
     assert speculating.attest(None).state == "active"
     sampled = Sampling(temperature=0.8, top_k=0, max_tokens=8, seed=3)
     assert complete(speculating, prompt, sampled).token_ids == complete(speculating, prompt, sampled).token_ids
     with pytest.raises(EngineError, match="the context holds 512") as refused:
-        alone.http.post("/v1/completions", {"prompt": [5] * 512, "max_tokens": 4})
+        target_alone.http.post("/v1/completions", {"prompt": [5] * 512, "max_tokens": 4})
     assert refused.value.kind == "http"
-    assert complete(alone, prompt, GREEDY).token_ids == plain.token_ids
+    assert complete(target_alone, prompt, GREEDY).token_ids == plain.token_ids
 
 
 def test_what_every_round_did_is_written_as_documented(folder_of: Callable[[str], Path], tmp_path: Path) -> None:
@@ -194,24 +194,24 @@ def test_what_every_round_did_is_written_as_documented(folder_of: Callable[[str]
 def test_a_penalty_and_biases_hold_for_every_arm_and_for_scores(
     engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
 ) -> None:
-    alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
-    prompt = alone.render(CHAT)
-    plain = complete(alone, prompt, GREEDY).token_ids or ()
+    target_alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
+    prompt = target_alone.render(CHAT)
+    plain = complete(target_alone, prompt, GREEDY).token_ids or ()
     sampling = Sampling(max_tokens=24, ignore_eos=True, repeat_penalty=1.4, logit_bias={plain[2]: -100})
-    answer = complete(alone, prompt, sampling).token_ids or ()
+    answer = complete(target_alone, prompt, sampling).token_ids or ()
     assert answer == complete(speculating, prompt, sampling).token_ids
     assert answer[:2] == plain[:2] and answer[2] != plain[2]
-    folder = Path(alone._requested["model"])
+    folder = Path(target_alone._requested["model"])
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", sampling)
     try:
-        for place, token in enumerate(answer):
-            assert scorer.read_on([*prompt.token_ids, *answer[:place]], 3).likeliest == token
+        for position, token in enumerate(answer):
+            assert scorer.read_on([*prompt.token_ids, *answer[:position]], 3).likeliest == token
     finally:
         scorer.stop()
-    for wrong in ({"repetition_penalty": 0}, {"logit_bias": {"x": 1}}, {"logit_bias": {"70000": 1}}):
+    for settings in ({"repetition_penalty": 0}, {"logit_bias": {"x": 1}}, {"logit_bias": {"70000": 1}}):
         with pytest.raises(EngineError) as refused:
-            alone.http.post("/v1/completions", {"prompt": [5], "max_tokens": 4, **wrong})
+            target_alone.http.post("/v1/completions", {"prompt": [5], "max_tokens": 4, **settings})
         assert refused.value.kind == "http"
 
 
@@ -230,9 +230,9 @@ def test_prefixes_are_scored_in_any_batch(
         assert (step.evaluated, step.likeliest) == (1, answer[1])
         batch = scorer.read_on([*prompt.token_ids, *answer[:6]], 3)
         assert (batch.evaluated, batch.likeliest) == (5, answer[6])
-        whole = scorer.read_whole([*prompt.token_ids, *answer[:6]], 3)
-        assert whole.evaluated == len(prompt.token_ids) + 6
-        assert whole.logprobs[answer[6]] == pytest.approx(batch.logprobs[answer[6]], abs=1e-4)
+        scores = scorer.read_whole([*prompt.token_ids, *answer[:6]], 3)
+        assert scores.evaluated == len(prompt.token_ids) + 6
+        assert scores.logprobs[answer[6]] == pytest.approx(batch.logprobs[answer[6]], abs=1e-4)
     finally:
         pid = scorer._server.pid
         scorer.stop()

@@ -44,8 +44,8 @@ class Scripted:
     def draft(self, current: Round) -> Draft:
         self.state = current.state
         depth = self.random.randint(0, current.depth)
-        known = self.right[len(current.tokens) - len(PROMPT) :]
-        tokens = [token if self.random.random() < 0.7 else (token + 1) % 4096 for token in known[:depth]]
+        following = self.right[len(current.tokens) - len(PROMPT) :]
+        tokens = [token if self.random.random() < 0.7 else (token + 1) % 4096 for token in following[:depth]]
         left_out: Parts = frozenset(
             (number, part)
             for number in range(len(current.state.decoder.layers))
@@ -77,7 +77,7 @@ def test_a_snapshot_comes_back_bit_for_bit(decoder: Any) -> None:
     with torch.inference_mode():
         state = State(decoder)
         state.advance(PROMPT)
-        before, kept = state.snapshot(), tensors(state)
+        before, tensors_before = state.snapshot(), tensors(state)
         left_outs: tuple[Parts, ...] = frozenset(), frozenset({(0, "attention")}), frozenset({(0, "layer")})
         for left_out in left_outs:
             with without(decoder, left_out):
@@ -89,8 +89,8 @@ def test_a_snapshot_comes_back_bit_for_bit(decoder: Any) -> None:
             state.restore(before)
             back = tensors(state)
             assert state.read == len(PROMPT)
-            assert back.keys() == kept.keys()
-            assert all(torch.equal(back[name], kept[name]) for name in kept)
+            assert back.keys() == tensors_before.keys()
+            assert all(torch.equal(back[name], tensors_before[name]) for name in tensors_before)
 
 
 def test_what_was_read_since_is_there_again_after_a_while_at_an_older_snapshot(decoder: Any) -> None:
@@ -99,14 +99,14 @@ def test_what_was_read_since_is_there_again_after_a_while_at_an_older_snapshot(d
         state.advance(PROMPT)
         older = state.snapshot()
         state.advance([8, 9, 10])
-        kept = tensors(state)
+        tensors_before = tensors(state)
         with state.rewound(older), without(decoder, frozenset({(1, "attention")})):
             assert state.read == len(PROMPT)
             for token in range(20, 120):
                 state.advance([token])
         back = tensors(state)
         assert state.read == len(PROMPT) + 3
-        assert all(torch.equal(back[name], kept[name]) for name in kept)
+        assert all(torch.equal(back[name], tensors_before[name]) for name in tensors_before)
         state.restore(older)
         with pytest.raises(AssertionError, match="a later state"):
             state._crop(len(PROMPT) + 3)
@@ -144,5 +144,5 @@ def test_without_restoring_recurrent_states_answers_go_wrong(load: Any, monkeypa
     right = plainly(decoder, TOKENS)
     monkeypatch.setattr(State, "_restore_recurrent", lambda self, snapshot: None)
     task = Task(PROMPT, TOKENS, Sampler().chooser())
-    wrong = [token for step in decode(decoder, task, Scripted(right, 0), PhaseClock("cpu")) for token in step.tokens]
-    assert wrong != right
+    tokens = [token for step in decode(decoder, task, Scripted(right, 0), PhaseClock("cpu")) for token in step.tokens]
+    assert tokens != right

@@ -37,9 +37,9 @@ def answer(
     decoder = Decoder(loaded.model)
     way = make_drafter(decoder, speculation, loaded, draft, untrained_adapter(decoder)) if speculation else None
     task = Task(loaded.tokenizer(text)["input_ids"], TOKENS, Sampler().chooser(), frozenset(ends))
-    made, steps = Answer(decoder, task, way), list[Step]()
-    made.run(steps.append)
-    return made, steps
+    decoded, steps = Answer(decoder, task, way), list[Step]()
+    decoded.run(steps.append)
+    return decoded, steps
 
 
 def tokens_of(steps: list[Step]) -> list[int]:
@@ -54,14 +54,14 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         pytest.skip("the bundled models have no draft for each other that transformers would take")
     drafted = accepted = 0
     for text in PROMPTS[:2]:
-        alone = tokens_of(answer(bundled, text)[1])
+        target_tokens = tokens_of(answer(bundled, text)[1])
         speculated, steps = answer(bundled, text, Speculation(name, 4, {**OPTIONS, **LISTED}.get(name, {})))
-        assert tokens_of(steps) == alone
+        assert tokens_of(steps) == target_tokens
         counts = speculated.ledger()
         with_prompt = int(steps[0].drafted > 0)
         assert counts["rounds"] + counts["plain_steps"] == len(steps) - 1 + with_prompt
         assert with_prompt <= METHODS[name].assisted
-        assert sum(counts["accepted_by_position"]) == counts["accepted"] == len(alone) - len(steps)
+        assert sum(counts["accepted_by_position"]) == counts["accepted"] == len(target_tokens) - len(steps)
         assert max(len(step.tokens) for step in steps) <= 5
         drafted, accepted = drafted + counts["drafted"], accepted + counts["accepted"]
         if name in OPTIONS:
@@ -91,21 +91,21 @@ def test_a_model_that_assists_itself_is_always_right(load: Any) -> None:
 
 def test_nothing_is_drafted_after_the_end(load: Any) -> None:
     loaded = load("tiny-transformer")
-    alone = tokens_of(answer(loaded, PROMPTS[0])[1])
-    end = alone[len(alone) // 2]
+    target_tokens = tokens_of(answer(loaded, PROMPTS[0])[1])
+    end = target_tokens[len(target_tokens) // 2]
     for name in ("self-layerskip", "early-exit"):
         _, steps = answer(loaded, PROMPTS[0], Speculation(name, 4, {}), end)
-        assert tokens_of(steps) == alone[: alone.index(end) + 1]
+        assert tokens_of(steps) == target_tokens[: target_tokens.index(end) + 1]
         assert steps[-1].ended
 
 
 def test_no_architecture_that_is_served_has_a_multi_token_head_that_transformers_uses() -> None:
     """What the refusal of `mtp` says is read from the installed classes: with other ones it would have to be built."""
     transformers = pytest.importorskip("transformers")
-    known = (
+    types = (
         "FalconH1 Qwen3_5 Qwen3_5Moe Qwen3Next GraniteMoeHybrid Lfm2 Qwen2 Qwen3 Qwen3Moe Llama Mistral Olmo2 SmolLM3"
     )
-    classes = (*known.split(), "Granite", "Phi3")
+    classes = (*types.split(), "Granite", "Phi3")
     for name in classes:
         model = getattr(transformers, f"{name}ForCausalLM")
         assert model._is_stateful or not model._keys_to_ignore_on_load_unexpected

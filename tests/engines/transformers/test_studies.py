@@ -22,13 +22,13 @@ SHORT = ("--set", "sampling.max_tokens=16", "--limit", "1", "--blocks", "1", "--
 def run(folder: Path, *words: str) -> dict[str, Any]:
     done = benchctl("run", *words, *SMALL, *SHORT, "-o", folder, "--json", timeout=900)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_the_ablation_study(tmp_path: Path) -> None:
-    kept = ("-k", "*_d4-t_tiny*-t0", "-k", "ssm_d4-t_tiny-parallel-t0.6", "-k", "code")
-    result = run(tmp_path, "self-speculation-ablation", *kept)
+    selected = ("-k", "*_d4-t_tiny*-t0", "-k", "ssm_d4-t_tiny-parallel-t0.6", "-k", "code")
+    result = run(tmp_path, "self-speculation-ablation", *selected)
     arms = {row["arm"]: row["lossless"] for row in result["analysis"]["verdicts"]}
     names = ("ssm", "layerskip", "exit"), ("linear", "layerskip", "exit"), ("layerskip", "exit")
     targets = zip(("parallel", "sequential", "transformer"), names, strict=True)

@@ -46,10 +46,10 @@ def head() -> Iterator[Any]:
         "include_dashboard": False,
         "ray_client_server_port": port,
     }
-    one: Any = Cluster(initialize_head=True, head_node_args=arguments)
-    one.client_server = f"ray://127.0.0.1:{port}"
-    yield one
-    one.shutdown()
+    cluster: Any = Cluster(initialize_head=True, head_node_args=arguments)
+    cluster.client_server = f"ray://127.0.0.1:{port}"
+    yield cluster
+    cluster.shutdown()
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def cluster(head: Any) -> Iterator[Any]:
 
 def add(cluster: Any, **env: str) -> Any:
     """Add a node with an address of its own, so that benchctl is connected through the head, as on real clusters."""
-    own = {"node_ip_address": f"127.0.0.{next(ADDRESSES)}"} if sys.platform == "linux" else {}  # others have one
-    return cluster.add_node(num_cpus=1, object_store_memory=STORE, env_vars=env, **own)
+    address = {"node_ip_address": f"127.0.0.{next(ADDRESSES)}"} if sys.platform == "linux" else {}  # others have one
+    return cluster.add_node(num_cpus=1, object_store_memory=STORE, env_vars=env, **address)
 
 
 def command(cluster: Any, *arguments: str, on: str = "ray") -> subprocess.Popen[str]:
@@ -74,9 +74,9 @@ def command(cluster: Any, *arguments: str, on: str = "ray") -> subprocess.Popen[
 
 def finished(cluster: Any, *arguments: str, status: int = 0, on: str = "ray") -> str:
     process = command(cluster, *arguments, on=on)
-    told, _ = process.communicate(timeout=300)
-    assert process.returncode == status, told
-    return told
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == status, printed
+    return printed
 
 
 def run_folder(out: Path) -> Path:
@@ -97,12 +97,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 90.0) -> None:
 
 def engines_of(folder: Path) -> list[psutil.Process]:
     """The engines whose target is the recipe's own copy of the model, which no other test has."""
-    found = []
+    engines = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if any("llama-server" in word for word in words[:1]) and any(str(folder) in word for word in words):
-            found.append(process)
-    return found
+            engines.append(process)
+    return engines
 
 
 @pytest.fixture
@@ -130,19 +130,19 @@ def test_without_rays_client_there_is_one_message(recipe_file: Path, tmp_path: P
             where,
         ]
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        told = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=120, check=False)
-    assert told.returncode == 2, told.stderr
-    assert "Ray's client (ray[client]) is not installed here" in " ".join(told.stderr.split())
-    assert "pip install 'benchctl[ray]'" in " ".join(told.stderr.split())
+        process = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=120, check=False)
+    assert process.returncode == 2, process.stderr
+    assert "Ray's client (ray[client]) is not installed here" in " ".join(process.stderr.split())
+    assert "pip install 'benchctl[ray]'" in " ".join(process.stderr.split())
 
 
 def test_three_nodes_give_the_same_answers_as_none(cluster: Any, recipe_file: Path, tmp_path: Path) -> None:
     for _ in range(3):
         add(cluster)
-    told = finished(cluster, str(recipe_file), "--output", str(tmp_path / "on"))
-    assert "nodes: 3, hosts: 1" in " ".join(told.split())
-    alone = [sys.executable, "-m", "benchctl", "run", str(recipe_file), "--output", str(tmp_path / "alone"), "--quiet"]
-    subprocess.run(alone, check=True, timeout=300)
+    printed = finished(cluster, str(recipe_file), "--output", str(tmp_path / "on"))
+    assert "nodes: 3, hosts: 1" in " ".join(printed.split())
+    local_out = ("--output", str(tmp_path / "alone"), "--quiet")
+    subprocess.run([sys.executable, "-m", "benchctl", "run", str(recipe_file), *local_out], check=True, timeout=300)
     runs = [open_run(run_folder(tmp_path / name)) for name in ("on", "alone")]
     hashes = [{(r.key, r.token_sha) for r in run.records if r.phase == "measure"} for run in runs]
     assert hashes[0] == hashes[1]
@@ -170,9 +170,9 @@ def test_ctrl_c_from_outside(cluster: Any, own_recipe: Path, tmp_path: Path) -> 
     process = command(cluster, str(own_recipe), "--output", str(out), on=cluster.client_server)
     wait_for(lambda: bool(engines_of(tmp_path)), 200)  # a connection that failed takes 40 s
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, told
-    assert f"--on {cluster.client_server}" in " ".join(told.split())
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, printed
+    assert f"--on {cluster.client_server}" in " ".join(printed.split())
     wait_for(lambda: not engines_of(tmp_path), 40)
     assert manifest_of(run_folder(out)).status == "interrupted"
 
@@ -188,12 +188,12 @@ def test_a_node_killed_in_mid_run(cluster: Any, own_recipe: Path, tmp_path: Path
     above = set(engine.parents())
     busy = next((node for node, raylet in raylets.items() if raylet in above), nodes[0])
     cluster.remove_node(busy, allow_graceful=False)
-    told, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, told
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
     manifest = manifest_of(run_folder(out))
     gone = {(cell.block, cell.node) for cell in manifest.cells if cell.discarded}
-    kept = {cell.node for cell in manifest.cells if cell.discarded is None}
-    assert len(kept) == 1 or not gone
+    counted_nodes = {cell.node for cell in manifest.cells if cell.discarded is None}
+    assert len(counted_nodes) == 1 or not gone
     assert len([cell for cell in manifest.cells if cell.discarded is None]) == 8
     assert len([r for r in open_run(run_folder(out)).records if r.phase == "measure"]) == 8
     wait_for(lambda: not engines_of(tmp_path))
@@ -219,9 +219,9 @@ def test_ctrl_c_stops_the_engines_on_the_nodes(cluster: Any, own_recipe: Path, t
     process = command(cluster, str(own_recipe), "--output", str(out))
     wait_for(lambda: bool(engines_of(tmp_path)))
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, told
-    assert "--on ray" in told
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, printed
+    assert "--on ray" in printed
     wait_for(lambda: not engines_of(tmp_path), 20)
     assert manifest_of(run_folder(out)).status == "interrupted"
 
@@ -242,21 +242,21 @@ def test_a_node_with_other_model_bytes_is_not_used(cluster: Any, tmp_path: Path,
     recipe.write_text(RECIPE.replace("SOURCE", "~/target.gguf"), "utf-8")
     argv = [sys.executable, "-m", "benchctl", "run", str(recipe), "--on", "ray", "--output", str(tmp_path / "runs")]
     env = {**os.environ, **same, "RAY_ADDRESS": cluster.address}
-    told = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=300, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "model files differ" in " ".join(told.stderr.split())
+    process = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "model files differ" in " ".join(process.stderr.split())
     assert len({cell.node for cell in manifest_of(run_folder(tmp_path / "runs")).cells}) == 1
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "message"),
     [
         ("ray://127.0.0.1:1", "Nothing answers at ray://127.0.0.1:1"),
         ("ray://somewhere", "A cluster is named ray or ray://HOST:PORT"),
         ("slurm", "A cluster is named ray or ray://HOST:PORT"),
     ],
 )
-def test_a_cluster_that_is_not_there(recipe_file: Path, tmp_path: Path, where: str, said: str) -> None:
+def test_a_cluster_that_is_not_there(recipe_file: Path, tmp_path: Path, where: str, message: str) -> None:
     argv = [
         sys.executable,
         "-m",
@@ -268,7 +268,7 @@ def test_a_cluster_that_is_not_there(recipe_file: Path, tmp_path: Path, where: s
         "--on",
         where,
     ]
-    told = subprocess.run(argv, text=True, capture_output=True, timeout=120, check=False)
-    assert told.returncode == 2
-    assert said in told.stderr
+    process = subprocess.run(argv, text=True, capture_output=True, timeout=120, check=False)
+    assert process.returncode == 2
+    assert message in process.stderr
     assert not (tmp_path / "runs").exists()

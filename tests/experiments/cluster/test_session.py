@@ -44,7 +44,7 @@ class Threads:
         self.disconnect_after: int | None = None
         self.started: list[tuple[str, int]] = []
         self.fail_requests_of: str | None = None
-        self.change: Callable[[str, NodeFacts], NodeFacts | str] = lambda _, found: found
+        self.change: Callable[[str, NodeFacts], NodeFacts | str] = lambda _, facts: facts
 
     def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
         assert not accelerator
@@ -116,9 +116,12 @@ def test_a_group_stays_on_one_node_and_a_host_has_one_at_a_time(prepared: Prepar
     assert sorted(file.name for file in (folder / "logs").glob("block*.log")) == sorted(
         f"block{block}-{arm}.log" for block in range(4) for arm in ("baseline", "spec")
     )
-    alone = start_run(prepared, tmp_path / "alone", RunProgress(), ["benchctl"])
-    hashes = [{(r.key, r.token_sha) for r in open_run(one).records if r.phase == "measure"} for one in (folder, alone)]
-    assert hashes[0] == hashes[1]
+    local_folder = start_run(prepared, tmp_path / "alone", RunProgress(), ["benchctl"])
+    on_nodes, local = (
+        {(record.key, record.token_sha) for record in open_run(run).records if record.phase == "measure"}
+        for run in (folder, local_folder)
+    )
+    assert on_nodes == local
     assert open_run(folder).integrity.state == "intact", "its lines are chained where the nodes' come together"
     assert [row.verdict for row in analyse_run(open_run(folder)).losslessness] == ["identical"]
 
@@ -224,10 +227,10 @@ def test_unlike_machines_are_never_pooled(prepared: Prepared, tmp_path: Path) ->
 
 
 def test_nodes_that_cannot_measure_it_are_named(prepared: Prepared, tmp_path: Path) -> None:
-    def change(node: str, found: NodeFacts) -> NodeFacts | str:
+    def change(node: str, facts: NodeFacts) -> NodeFacts | str:
         if node == "node0-":
             return "it has no benchctl"
-        return "no such model" if node == "node1-" else found
+        return "no such model" if node == "node1-" else facts
 
     cluster, notes = Threads(["", "", ""]), RecordedNotes()
     cluster.change = change
@@ -282,9 +285,9 @@ def test_an_engine_that_changed_since_its_node_was_inspected_is_not_run(prepared
         def start(self, node: str, work: GroupWork) -> None:
             (engine,) = work.engines.values()
             details = engine.details | {"sha256": f"0{engine.details['sha256']}"}
-            other = {"": engine.model_copy(update={"details": details})}
+            changed_engines = {"": engine.model_copy(update={"details": details})}
             with pytest.raises(UsageError) as refusal:
-                measure_group(replace(work, engines=other), lambda message: None)
+                measure_group(replace(work, engines=changed_engines), lambda message: None)
             refused.append(refusal.value)
             raise KeyboardInterrupt
 

@@ -29,23 +29,27 @@ def diagnosis(tmp_path: Path) -> Path:
     return folder
 
 
-def told(diagnosis: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(answer(app, "diagnose", str(diagnosis), "--offline", "--json"))
-    return found
+def judged(diagnosis: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(answer(app, "diagnose", str(diagnosis), "--offline", "--json"))
+    return document
 
 
 def test_what_is_predicted_stands_beside_what_the_run_measured(diagnosis: Path) -> None:
-    result = told(diagnosis)
-    payoff = {(draft["draft"], each["depth"]): each for draft in result["drafts"] for each in draft["payoff"]
-              if each["temperature"] == 0}  # fmt: skip
+    result = judged(diagnosis)
+    payoff = {
+        (draft["draft"], prediction["depth"]): prediction
+        for draft in result["drafts"]
+        for prediction in draft["payoff"]
+        if prediction["temperature"] == 0
+    }
     measured = {row.arm: row for row in analyse_run(open_run(ROOT / "results" / RECIPE / RUN)).acceptance
                 if row.task == "all"}  # fmt: skip
     agreement = result["agreement"]
     assert agreement["run"] == RUN
     assert [row["arm"] for row in agreement["arms"]] == ["ssm_d2", "ssm_d4", "layerskip", "early-exit"]
     for row in agreement["arms"]:
-        own = payoff[row["draft"], row["depth"]]
-        assert (row["tokens"], row["speedup"]) == (own["measured_tokens"], own["speedup_measured"])
+        predicted = payoff[row["draft"], row["depth"]]
+        assert (row["tokens"], row["speedup"]) == (predicted["measured_tokens"], predicted["speedup_measured"])
         assert row["tokens_measured"] == measured[row["arm"]].acceptance_length
         assert row["speedup_measured"] > 0
     assert agreement["tokens_r"] is None, "four points"
@@ -62,7 +66,7 @@ def test_another_model_and_an_unreadable_run_are_not_compared(diagnosis: Path) -
     broken = diagnosis.parents[1] / "20261123-000000-0000"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
-    assert told(diagnosis)["agreement"] is None
+    assert judged(diagnosis)["agreement"] is None
 
 
 def test_a_correlation_is_told_where_there_is_one() -> None:

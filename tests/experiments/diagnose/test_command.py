@@ -79,25 +79,25 @@ def refused(*words: str) -> BenchctlError:
 @pytest.mark.engine
 def test_over_axes_every_draft_is_scored_with_its_own_target() -> None:
     """A draft that is the target itself is always accepted, any other is not: nothing else tells whose was read."""
-    found: dict[str, Any] = json.loads(answer(app, "diagnose", written(AXES), "--tokens", "24", "--json"))
+    document: dict[str, Any] = json.loads(answer(app, "diagnose", written(AXES), "--tokens", "24", "--json"))
     accepted = {
         draft["arms"][0]: row["per_token"]["value"]
-        for draft in found["drafts"]
+        for draft in document["drafts"]
         for row in draft["acceptance"]
         if (row["task"], row["temperature"]) == ("all", 0.6)
     }
     names = [f"spec-t_{target}-d_{draft}" for target in ("hybrid", "small") for draft in ("hybrid", "small")]
     assert accepted.keys() == set(names), accepted
     assert [accepted[name] > 0.99 for name in names] == [True, False, False, True], accepted
-    assert len({draft["draft"] for draft in found["drafts"]}) == 4
+    assert len({draft["draft"] for draft in document["drafts"]}) == 4
 
 
 @pytest.mark.engine
 def test_a_pair_on_llama_cpp(empty_folder: Path) -> None:
-    found: dict[str, Any] = json.loads(answer(app, "diagnose", written(PAIR), "--tokens", "24", "--json"))
-    (draft,) = found["drafts"]
+    document: dict[str, Any] = json.loads(answer(app, "diagnose", written(PAIR), "--tokens", "24", "--json"))
+    (draft,) = document["drafts"]
     assert draft["arms"] == ["spec_d2", "spec_d4"]
-    assert found["not_reached"].keys() == {"ngram"}
+    assert document["not_reached"].keys() == {"ngram"}
     rows = {(row["task"], row["temperature"]): row for row in draft["acceptance"]}
     assert rows.keys() == {(task, heat) for task in ("all", "code", "translation_en_ja") for heat in (0, 0.6)}
     for row in rows.values():
@@ -111,11 +111,11 @@ def test_a_pair_on_llama_cpp(empty_folder: Path) -> None:
     assert draft["cost_flops"] == pytest.approx(0.22, abs=0.03)
     assert draft["perplexity_ratio"] is None, "a pair has no part to remove"
     assert (draft["exact"], draft["truncated"] < 0.01) == (False, True)
-    kept = Path(found["folder"])
-    assert kept.parent == Path("results/pair/diagnosis")
-    again = json.loads(answer(app, "diagnose", str(kept), "--offline", "--json"))
-    assert again["drafts"] == found["drafts"]
-    shown = answer(app, "diagnose", str(kept), "--offline")
+    diagnosis_folder = Path(document["folder"])
+    assert diagnosis_folder.parent == Path("results/pair/diagnosis")
+    judged_again = json.loads(answer(app, "diagnose", str(diagnosis_folder), "--offline", "--json"))
+    assert judged_again["drafts"] == document["drafts"]
+    shown = answer(app, "diagnose", str(diagnosis_folder), "--offline")
     assert "α(8)" in shown
     assert "ngram is not diagnosed" in shown
     assert "100 likeliest" in shown
@@ -154,7 +154,7 @@ def test_parts_of_a_model_on_transformers(empty_folder: Path) -> None:
     assert "without it" in shown
     assert "By the ratio" in shown
     read = read_diagnosis(Path(result["folder"])).drafts[0].answers
-    assert sum(one.scored for one in read if not one.starts) > 1000
+    assert sum(answer_read.scored for answer_read in read if not answer_read.starts) > 1000
     assert isinstance(refused(written(PART), "--corpus", "gone.txt"), UsageError)
 
 
@@ -207,6 +207,6 @@ def test_what_breaks_while_reading_is_kept_as_such(
     else:
         assert result.exit_code in (1, 130)
     (file,) = empty_folder.glob("results/pair/diagnosis/*/diagnosis.json")
-    kept = read_diagnosis(file.parent)
-    assert kept.status == status
-    assert [draft.error for draft in kept.drafts] == (["it broke"] if status == "failed" else [])
+    diagnosis = read_diagnosis(file.parent)
+    assert diagnosis.status == status
+    assert [draft.error for draft in diagnosis.drafts] == (["it broke"] if status == "failed" else [])

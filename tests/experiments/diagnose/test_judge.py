@@ -56,16 +56,16 @@ def read(answer: list[int], temperature: float, top: int = VOCABULARY) -> Expect
     return expectations(answer, tables[0], tables[1], temperature, 100)
 
 
-def forced(one: Expectations, prompt: int = 0, temperature: float = 0.0, task: str = "code") -> ForcedAnswer:
-    return ForcedAnswer(**one.model_dump(), task=task, prompt_idx=prompt, temperature=temperature, tokens=64)
+def forced(expectations: Expectations, prompt: int = 0, temperature: float = 0.0, task: str = "code") -> ForcedAnswer:
+    return ForcedAnswer(**expectations.model_dump(), task=task, prompt_idx=prompt, temperature=temperature, tokens=64)
 
 
 def judged(*answers: ForcedAnswer, costs: DraftCosts | None = None) -> judge.DraftDiagnosis:
     draft = DiagnosedDraft(name="d", arms=["a"], kind="part", exact=True, answers=list(answers))
     draft.costs = costs or DraftCosts()
     result = Diagnosis.model_construct(settings=SETTINGS, drafts=[draft], not_reached={})
-    (one,) = judge_diagnosis(result)
-    return one
+    (diagnosis,) = judge_diagnosis(result)
+    return diagnosis
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
@@ -139,10 +139,9 @@ def test_a_partly_reported_distance_lies_within_its_bounds() -> None:
         p, q = np.maximum(p, 1e-9), np.maximum(q, 1e-9)
         likeliest = np.argsort(-p)[:10]
         exact = (np.abs(p - q)[likeliest].sum() + abs(p[likeliest].sum() - q[likeliest].sum())) / 2
-        least, most = distances(logs(p, 10), logs(q, 10), 10)
-        assert least - 1e-9 <= exact <= most + 1e-9
-        whole = distances(logs(p, 10), logs(q, 40), 10)
-        assert whole == pytest.approx((exact, exact), abs=1e-6)
+        lower, upper = distances(logs(p, 10), logs(q, 10), 10)
+        assert lower - 1e-9 <= exact <= upper + 1e-9
+        assert distances(logs(p, 10), logs(q, 40), 10) == pytest.approx((exact, exact), abs=1e-6)
 
 
 def test_what_lies_beyond_the_reported_tokens_is_bounded() -> None:
@@ -150,32 +149,32 @@ def test_what_lies_beyond_the_reported_tokens_is_bounded() -> None:
     for _ in range(100):
         p = np.maximum(rng.dirichlet(np.full(60, 0.2)), 1e-12)
         p /= p.sum()
-        known, beyond = at_temperature(logs(p, 12), 0.6)
+        reported, beyond = at_temperature(logs(p, 12), 0.6)
         exact = p ** (1 / 0.6) / (p ** (1 / 0.6)).sum()
-        missing = 1 - sum(exact[token] for token in known)
+        missing = 1 - sum(exact[token] for token in reported)
         assert missing <= beyond + 1e-12
-        assert all(known[token] >= exact[token] - 1e-12 for token in known)
+        assert all(reported[token] >= exact[token] - 1e-12 for token in reported)
 
 
 def test_engines_that_tell_fewer_tokens_never_make_a_draft_look_better() -> None:
     answer = sampled_answer(400, 0.6, np.random.default_rng(10))
-    whole, cut = read(answer, 0.6), read(answer, 0.6, top=3)
-    assert np.mean(cut.overlap) <= np.mean(whole.overlap) + cut.truncated
+    all_tokens, cut = read(answer, 0.6), read(answer, 0.6, top=3)
+    assert np.mean(cut.overlap) <= np.mean(all_tokens.overlap) + cut.truncated
     assert 0 < cut.truncated < 0.2
-    assert whole.truncated == pytest.approx(0, abs=1e-9)
+    assert all_tokens.truncated == pytest.approx(0, abs=1e-9)
 
 
 def test_the_prediction_takes_the_acceptance_per_token() -> None:
     rows = [[1.0], [1.0], [1.0], [0.0]] * 10
-    one = forced(Expectations(starts=list(range(1, 41)), overlap=rows, accept=rows))
+    answer = forced(Expectations(starts=list(range(1, 41)), overlap=rows, accept=rows))
     costs = DraftCosts(target_step_s=0.1, draft_step_s=0.02, target_flops=10.0, draft_flops=1.0)
-    result = judged(one, costs=costs)
+    result = judged(answer, costs=costs)
     assert result.acceptance[0].per_token.value == 0.75
     assert result.acceptance[0].all_tokens[4].value == 0.0
-    at = {row.depth: row for row in result.payoff}
-    assert at[4].tokens == pytest.approx(expected_tokens(0.75, 4))
-    assert at[4].speedup_measured == pytest.approx(expected_tokens(0.75, 4) / 1.8)
-    assert at[4].speedup_flops == pytest.approx(expected_tokens(0.75, 4) / 1.4)
+    by_depth = {row.depth: row for row in result.payoff}
+    assert by_depth[4].tokens == pytest.approx(expected_tokens(0.75, 4))
+    assert by_depth[4].speedup_measured == pytest.approx(expected_tokens(0.75, 4) / 1.8)
+    assert by_depth[4].speedup_flops == pytest.approx(expected_tokens(0.75, 4) / 1.4)
     assert result.best is not None
     assert result.best.speedup_measured == max(row.speedup_measured or 0 for row in result.payoff)
 
@@ -214,9 +213,10 @@ def test_the_limits_of_the_ablation_study(ratio: float | None, verdict: str | No
 
 def test_perplexity_is_of_all_tokens_together() -> None:
     answers = []
-    for prompt, (whole, removed, scored) in enumerate([(10.0, 30.0, 10), (5.0, 45.0, 20)]):
-        one = forced(Expectations(starts=[1], overlap=[[1.0]], accept=[[1.0]]), prompt)
-        answers.append(one.model_copy(update={"loss_target": whole, "loss_draft": removed, "scored": scored}))
+    for prompt, (target_loss, draft_loss, scored) in enumerate([(10.0, 30.0, 10), (5.0, 45.0, 20)]):
+        answer = forced(Expectations(starts=[1], overlap=[[1.0]], accept=[[1.0]]), prompt)
+        losses = {"loss_target": target_loss, "loss_draft": draft_loss, "scored": scored}
+        answers.append(answer.model_copy(update=losses))
     result = judged(*answers)
     assert result.perplexity == pytest.approx(math.exp(15 / 30))
     assert result.perplexity_ratio == pytest.approx(math.exp(60 / 30))
@@ -224,13 +224,13 @@ def test_perplexity_is_of_all_tokens_together() -> None:
 
 
 def test_the_label_is_by_a_corpus_alone() -> None:
-    own, text = (
+    without_corpus, with_corpus = (
         forced(Expectations(starts=starts, overlap=rows, accept=rows)).model_copy(
             update={"loss_target": 10.0, "loss_draft": removed, "scored": 10}
         )
         for starts, rows, removed in (([1], [[1.0]], 11.0), ([], [], 30.0))
     )
-    result = judged(own, text)
+    result = judged(without_corpus, with_corpus)
     assert result.perplexity_ratio == pytest.approx(math.exp(2))
     assert result.perplexity_verdict == "between"
     assert [row.starts for row in result.acceptance] == [1, 1]

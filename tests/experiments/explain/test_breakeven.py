@@ -49,10 +49,12 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     folder = next((recipe / "results" / "tiny-breakeven").glob("2*"))
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     assert {record["label"] for record in records if record["synthetic"]} == {"synth_d3_a0", "synth_d3_a100"}
-    none, every = (next(record for record in records if record["label"] == label and record["phase"] == "measure")
-                   for label in ("synth_d3_a0", "synth_d3_a100"))  # fmt: skip
-    assert none["draft_n_accepted"] == 0
-    assert every["draft_n_accepted"] == every["draft_n"] > 0
+    measured = [record for record in records if record["phase"] == "measure"]
+    none_accepted, all_accepted = (
+        next(record for record in measured if record["label"] == label) for label in ("synth_d3_a0", "synth_d3_a100")
+    )
+    assert none_accepted["draft_n_accepted"] == 0
+    assert all_accepted["draft_n_accepted"] == all_accepted["draft_n"] > 0
     manifest = json.loads((folder / "manifest.json").read_text())
     lots = next(arm for arm in manifest["arms"] if arm["name"] == "synth_d3_a100")
     assert lots["argv"][lots["argv"].index("--spec-synth-rates") + 1] == "1,1,1"
@@ -61,8 +63,8 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
     assert "not a model's output" in (report / "report.md").read_text()
     assert len(read_references(recipe / "own.yaml")) == 1, "the real draft alone"
 
-    again = json.loads(benchctl("breakeven", "tiny-breakeven", "--json", cwd=recipe).stdout)
-    kinds = [point["kind"] for point in again["points"]]
+    shown_again = json.loads(benchctl("breakeven", "tiny-breakeven", "--json", cwd=recipe).stdout)
+    kinds = [point["kind"] for point in shown_again["points"]]
     assert kinds == ["synthetic", "synthetic", "draft"]
     judged = benchctl("verify-lossless", "tiny-breakeven", "--offline", "--json", cwd=recipe)
     assert judged.returncode == 1
@@ -71,7 +73,7 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--acceptance", "0,1.5"], "An acceptance is a share from 0 to 1."),
         (["--acceptance", "-0.1,1"], "An acceptance is a share from 0 to 1."),
@@ -82,10 +84,10 @@ def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
         (["--set", "arms=[{name: baseline}, {name: n, speculation: {type: ngram-simple}}]"], "No arm of this recipe"),
     ],
 )
-def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str], said: str) -> None:
+def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str], message: str) -> None:
     done = benchctl("breakeven", "tiny.yaml", *options, cwd=recipe)
     assert done.returncode == 2, done.stdout
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (recipe / "results").exists()
 
@@ -111,17 +113,17 @@ def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("A: {mtp: {4: 6}}", "lies between 1 and 5; this is 6"),
         (b"\xff\xfe\x00", "not UTF-8"),
     ],
 )
-def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, said: str) -> None:
+def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, message: str) -> None:
     (recipe / "ref.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     done = benchctl("breakeven", "tiny.yaml", "--reference", "ref.yaml", cwd=recipe)
     assert done.returncode == 2, done.stdout
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_busy_machine_names_no_cliff() -> None:
         for width, steps in enumerate(jump, 1)
     ]
     assert Widths("", (), curve, 0.02).statements[0].startswith("Verify width 5")
-    assert not any("Verify width" in said for said in Widths("", (), curve, 0.5).statements)
+    assert not any("Verify width" in statement for statement in Widths("", (), curve, 0.5).statements)
 
 
 def test_widths_need_a_look_up_that_the_binary_has(recipe: Path) -> None:

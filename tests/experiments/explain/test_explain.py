@@ -50,15 +50,15 @@ def test_a_run_is_explained_once_and_the_report_uses_it(tmp_path: Path) -> None:
     ):
         assert word in shown.stdout, word
     folder = next((tmp_path / "results" / "tiny").glob("2*"))
-    kept = json.loads((folder / "costs.json").read_text())
-    assert [arm["arm"] for arm in kept["arms"]] == ["baseline", "spec_d2", "spec_d4"]
-    assert kept["draft_alone"]["tokens"] > 0
-    assert all("-lv" in arm["command"] for arm in kept["arms"])
+    costs = json.loads((folder / "costs.json").read_text())
+    assert [arm["arm"] for arm in costs["arms"]] == ["baseline", "spec_d2", "spec_d4"]
+    assert costs["draft_alone"]["tokens"] > 0
+    assert all("-lv" in arm["command"] for arm in costs["arms"])
 
-    again = benchctl("explain", "--tokens", "16", "--count", "2", cwd=tmp_path)
-    assert "timing" not in again.stderr, "what is timed is not timed twice"
-    written = benchctl("report", cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
+    second = benchctl("explain", "--tokens", "16", "--count", "2", cwd=tmp_path)
+    assert "timing" not in second.stderr, "what is timed is not timed twice"
+    done = benchctl("report", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     report = next((tmp_path / "reports" / "tiny").glob("2*"))
     assert "<caption>Where a round&#39;s time goes" in (report / "index.html").read_text()
     assert (report / "figures" / "rounds.png").is_file()

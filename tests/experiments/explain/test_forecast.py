@@ -16,8 +16,8 @@ def simulated_speedup(alpha: float, depth: int, costs: RoundCosts, rounds: int, 
     comes on top, after a rejection as the correction and after none as the bonus.
     """
     accepted = rng.random((rounds, depth)) < alpha
-    kept = np.where(accepted.all(axis=1), depth, np.argmin(accepted, axis=1))
-    return float((kept + 1).sum() / (rounds * costs.of_round(depth)))
+    accepted_in_row = np.where(accepted.all(axis=1), depth, np.argmin(accepted, axis=1))
+    return float((accepted_in_row + 1).sum() / (rounds * costs.of_round(depth)))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 0.95, 1.0])

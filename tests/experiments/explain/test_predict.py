@@ -43,9 +43,9 @@ def test_verification_that_is_not_priced_is_a_range() -> None:
     bounds = {on: bound["depths"][0]["speedup"] for on, bound in result["verify_bounds"].items()}
     assert bounds["free"] == result["depths"][0]["speedup"] > bounds["GPU"] > bounds["CPU"]
     assert bounds["CPU"] == pytest.approx(2.3125 / (1 + 2 * 1.65))
-    said = benchctl("predict", "-a", 0.75, "--depth", 2, "-c", 0.65).stdout
-    assert "0.54× (depth 2) to 1.01× (depth 2) on a CPU" in " ".join(said.split())
-    assert "--verify-cost" in said and "--costs-of" in said
+    printed = benchctl("predict", "-a", 0.75, "--depth", 2, "-c", 0.65).stdout
+    assert "0.54× (depth 2) to 1.01× (depth 2) on a CPU" in " ".join(printed.split())
+    assert "--verify-cost" in printed and "--costs-of" in printed
     priced = predicted("-a", 0.75, "--depth", 2, "-c", 0.65, "--verify-cost", 1)
     assert priced["verify_bounds"] is None
     assert priced["depths"][0]["speedup"] == pytest.approx(bounds["CPU"])
@@ -94,7 +94,7 @@ def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--alpha", 1.2, "--cost", 0.1), "expected 0 to 1, got 1.2"),
         (("--alpha", "nan", "--cost", 0.1), "α is a share"),
@@ -109,7 +109,7 @@ def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
         (("--alpha", 0.8, "--costs-of", KEPT.with_name("version_1")), "No verify pass"),
     ],
 )
-def test_bad_input_is_one_message(words: tuple[object, ...], said: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_message(words: tuple[object, ...], message: str, tmp_path: Path) -> None:
     done = benchctl("predict", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr

@@ -33,16 +33,16 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ("some-model", "thinking_on", 3, 2.83),
         ("some-model", "thinking_off", 1, 1.84),
     ]
-    written = tmp_path / "own.yaml"
-    write_references(written, references, ["two lines\nof a name"])
-    assert read_references(written) == references
+    file = tmp_path / "own.yaml"
+    write_references(file, references, ["two lines\nof a name"])
+    assert read_references(file) == references
 
 
 def test_a_name_cannot_become_another_key(tmp_path: Path) -> None:
-    written = tmp_path / "own.yaml"
+    file = tmp_path / "own.yaml"
     named = Reference(model="a: {b", mode="# c\n", depth=2, acceptance_length=1.5)
-    write_references(written, [named], ["x\ny: 1"])
-    assert read_references(written) == [named]
+    write_references(file, [named], ["x\ny: 1"])
+    assert read_references(file) == [named]
 
 
 @pytest.mark.parametrize(

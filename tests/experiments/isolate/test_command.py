@@ -53,20 +53,20 @@ def refused(*words: str) -> BenchctlError:
 @pytest.mark.engine
 def test_the_command_that_it_ends_with_repairs_the_model(empty_folder: Path, tiny_target: Path) -> None:
     write_model(tiny_target, Path("model.gguf"), [Outliers("ssm_out", (0, 1, 2, 3), 8, 8)], np.random.default_rng(2))
-    said = answer(app, "isolate", recipe("model.gguf"), "--type", "q4_0", "--text", "text.txt")
-    assert "keeping ssm_out" in said
-    assert "ssm_out breaks it" in said
-    assert 'quantize: {type: q4_0, tensors: {"ssm_out": bf16}}' in said
-    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    printed = answer(app, "isolate", recipe("model.gguf"), "--type", "q4_0", "--text", "text.txt")
+    assert "keeping ssm_out" in printed
+    assert "ssm_out breaks it" in printed
+    assert 'quantize: {type: q4_0, tensors: {"ssm_out": bf16}}' in printed
+    rows = {line.split("  ")[0]: line for line in printed.splitlines()}
     assert "BROKEN" in rows["all q4_0"]
     assert "recurrent output" in rows["kept: ssm_out"]
     assert "sound" in rows["kept: ssm_out"]
     assert "BROKEN" in rows["only: ssm_out"]
-    command = said[said.index("By hand:") :].splitlines()[1].strip()
+    command = printed[printed.index("By hand:") :].splitlines()[1].strip()
     subprocess.run(shlex.split(command), check=True, capture_output=True)
-    written = {tensor.name: tensor.type_name for tensor in read_header(Path("model-q4_0-repaired.gguf")).tensors}
-    assert {written[f"blk.{layer}.ssm_out.weight"] for layer in range(4)} == {"bf16"}
-    assert written["blk.0.ssm_in.weight"] == "q4_0"
+    types = {tensor.name: tensor.type_name for tensor in read_header(Path("model-q4_0-repaired.gguf")).tensors}
+    assert {types[f"blk.{layer}.ssm_out.weight"] for layer in range(4)} == {"bf16"}
+    assert types["blk.0.ssm_in.weight"] == "q4_0"
     # Asked again, it has the answer on the disk.
     result = json.loads(answer(app, "isolate", "r.yaml", "--type", "q4_0", "--text", "text.txt", "--json"))
     assert result["finding"]["repair"] == ["ssm_out"]
@@ -135,12 +135,12 @@ def test_a_source_that_is_quantized_already_is_refused_unless_that_is_wanted() -
 
 @pytest.mark.engine
 def test_a_servers_own_build_without_the_measuring_program_is_an_error(empty_folder: Path, llama_server: Path) -> None:
-    own = empty_folder / "own" / "llama-server"
-    own.parent.mkdir()
-    own.write_text(f'#!/bin/sh\nexec "{llama_server}" "$@"\n')
-    own.chmod(0o755)
-    (own.parent / "llama-quantize").symlink_to(llama_server.with_name("llama-quantize"))
-    error = refused(recipe(), "--engine-binary", str(own))
+    server = empty_folder / "own" / "llama-server"
+    server.parent.mkdir()
+    server.write_text(f'#!/bin/sh\nexec "{llama_server}" "$@"\n')
+    server.chmod(0o755)
+    (server.parent / "llama-quantize").symlink_to(llama_server.with_name("llama-quantize"))
+    error = refused(recipe(), "--engine-binary", str(server))
     assert isinstance(error, EngineError)
     assert "no llama-perplexity" in error.what
 

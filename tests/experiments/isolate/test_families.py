@@ -30,18 +30,18 @@ TENSORS = [
 
 def test_families_are_what_the_quantization_changes_largest_first() -> None:
     result = families_of(TENSORS, QuantizeSpec(type="q8_0"))
-    assert [one.name for one in result] == ["token_embd", "ffn_down", "ssm_out", "attn_q"]
-    assert [one.tensors for one in result] == [1, 2, 2, 2]
+    assert [family.name for family in result] == ["token_embd", "ffn_down", "ssm_out", "attn_q"]
+    assert [family.tensors for family in result] == [1, 2, 2, 2]
     assert result[1].parameters == 2 * 512 * 256
     assert result[0].layers == []
     assert result[1].layers == ["blk.0.ffn_down", "blk.1.ffn_down"]
-    assert {one.keep for one in result} == {"bf16"}
+    assert {family.keep for family in result} == {"bf16"}
 
 
 def test_what_the_recipe_keeps_is_not_hunted_in() -> None:
     spec = QuantizeSpec(type="q8_0", tensors={"ssm_out": "bf16", "blk.0.attn_q": "f16", "ffn_down": "q4_0"})
     result = families_of(TENSORS, spec)
-    assert [one.name for one in result] == ["token_embd", "ffn_down", "attn_q"]
+    assert [family.name for family in result] == ["token_embd", "ffn_down", "attn_q"]
     assert result[2].tensors == 1
     assert result[2].layers == []  # a single tensor left: the family is the layer
 
@@ -54,14 +54,14 @@ def test_a_family_of_two_types_keeps_the_wider_one() -> None:
 def test_kept_families_and_layers_come_before_the_recipes_own_overrides() -> None:
     spec = QuantizeSpec(type="q8_0", tensors={"ffn_down": "q4_0", "blk.*.attn_q": "q6_k"})
     result = families_of(TENSORS, spec)
-    kept = spec_with(spec, result, {"ffn_down", "blk.1.attn_q"}, TENSORS)
-    assert list(kept.tensors.items()) == [("blk.1.attn_q", "bf16"), ("ffn_down", "bf16"), ("blk.*.attn_q", "q6_k")]
+    tensors = spec_with(spec, result, {"ffn_down", "blk.1.attn_q"}, TENSORS).tensors
+    assert list(tensors.items()) == [("blk.1.attn_q", "bf16"), ("ffn_down", "bf16"), ("blk.*.attn_q", "q6_k")]
     assert spec_with(spec, result, set(), TENSORS) == spec
 
 
 def test_a_familys_pattern_matches_its_own_tensors_and_no_others() -> None:
-    for one in families_of(TENSORS, QuantizeSpec(type="q8_0")):
-        matching = [each.name for each in TENSORS if re.search(tensor_regex(one.name), each.name)]
-        assert len(matching) == one.tensors
-        for layer in one.layers:
-            assert sum(bool(re.search(tensor_regex(layer), each.name)) for each in TENSORS) == 1
+    for family in families_of(TENSORS, QuantizeSpec(type="q8_0")):
+        matching = [tensor.name for tensor in TENSORS if re.search(tensor_regex(family.name), tensor.name)]
+        assert len(matching) == family.tensors
+        for layer in family.layers:
+            assert sum(bool(re.search(tensor_regex(layer), tensor.name)) for tensor in TENSORS) == 1

@@ -19,7 +19,7 @@ Damage = Callable[[frozenset[str]], float]
 """Divergence in nats, beyond the usual, of what is quantized: tensors as `family` or `blk.N.family`."""
 
 
-def measurement(kept: Kept, divergence: float | None, findings: Sequence[str] = ()) -> Measurement:
+def measurement(keep: Kept, divergence: float | None, findings: Sequence[str] = ()) -> Measurement:
     severity = Divergence(
         divergence=divergence,
         divergence_error=0.0,
@@ -30,7 +30,7 @@ def measurement(kept: Kept, divergence: float | None, findings: Sequence[str] = 
         perplexity_error=0.0,
     )
     return Measurement(
-        kept=None if kept is None else sorted(kept),
+        kept=None if keep is None else sorted(keep),
         severity=severity,
         findings=[PreflightFinding(id=name, where="models.target", seen="seen") for name in findings],
         probes=[],
@@ -61,26 +61,26 @@ class Model:
         self.requested: list[Kept] = []
         self.findings: Callable[[frozenset[str]], Sequence[str]] = lambda quantized: ()
 
-    def quantized(self, kept: Kept) -> frozenset[str]:
-        if kept is None:
+    def quantized(self, keep: Kept) -> frozenset[str]:
+        if keep is None:
             return frozenset()
         tensors = {part for family in self.families for part in (family.layers or [family.name])}
         kept_parts = {
-            part for family in self.families if family.name in kept for part in (family.layers or [family.name])
+            part for family in self.families if family.name in keep for part in (family.layers or [family.name])
         }
-        return frozenset(tensors - kept_parts - kept)
+        return frozenset(tensors - kept_parts - keep)
 
-    def answer(self, kept: Kept) -> Measurement:
-        assert kept not in self.requested, "requested twice"
-        self.requested.append(kept)
-        quantized = self.quantized(kept)
-        whole = sum(1 for family in self.families for _ in family.layers or [family.name])
-        divergence = self.usual * len(self.families) * len(quantized) / whole + self.damage(quantized)
-        return measurement(kept, divergence, self.findings(quantized))
+    def answer(self, keep: Kept) -> Measurement:
+        assert keep not in self.requested, "requested twice"
+        self.requested.append(keep)
+        quantized = self.quantized(keep)
+        units = sum(1 for family in self.families for _ in family.layers or [family.name])
+        divergence = self.usual * len(self.families) * len(quantized) / units + self.damage(quantized)
+        return measurement(keep, divergence, self.findings(quantized))
 
-    def hunt(self, *, every: bool = False, layers: bool = False) -> Finding:
-        finding = search(self.families, self.answer, every=every, layers=layers)
-        assert finding.evaluations == sum(kept is not None for kept in self.requested)
+    def hunt(self, *, singly: bool = False, layers: bool = False) -> Finding:
+        finding = search(self.families, self.answer, singly=singly, layers=layers)
+        assert finding.evaluations == sum(keep is not None for keep in self.requested)
         return finding
 
 
@@ -132,8 +132,8 @@ def test_a_coarse_type_is_measured_by_its_own_cost_and_not_called_broken() -> No
 
 
 def test_damage_of_no_single_family_adds_up() -> None:
-    together = Model(10, lambda quantized: 0.3 if {"f2", "f5"} <= quantized else 0.0)
-    finding = together.hunt()
+    joint_damage = Model(10, lambda quantized: 0.3 if {"f2", "f5"} <= quantized else 0.0)
+    finding = joint_damage.hunt()
     assert finding.breaking == ()
     assert len(finding.repair) == 1  # keeping either is enough
     assert finding.repair[0] in {"f2", "f5"}
@@ -194,11 +194,11 @@ def test_layers_that_add_up_are_kept_worst_first() -> None:
 
 def test_all_measures_every_family_alone_and_kept() -> None:
     model = Model(10, caused_by({"f3": 0.3}))
-    finding = model.hunt(every=True)
+    finding = model.hunt(singly=True)
     assert finding.repair == ("f3",)
     names = frozenset(family.name for family in model.families)
     assert {names - {name} for name in names} <= set(model.requested)
     assert {frozenset({name}) for name in names} <= set(model.requested)
     sound = Model(10, lambda quantized: 0.0)
-    assert sound.hunt(every=True).verdict == "healthy"
+    assert sound.hunt(singly=True).verdict == "healthy"
     assert len(sound.requested) == 2 + 10

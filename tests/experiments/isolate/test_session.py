@@ -65,7 +65,7 @@ def stored(folder: Path) -> Isolation:
 
 def each(*wanted: Kept) -> Callable[[Measure], list[Measurement]]:
     """A search that measures these."""
-    return lambda measure: [measure(kept) for kept in wanted]
+    return lambda measure: [measure(keep) for keep in wanted]
 
 
 def nothing(measure: Measure) -> None:
@@ -91,23 +91,23 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(
     assert "same command" in str(interrupt.value) and str(folder) in str(interrupt.value)
     assert folder.name.startswith("isolate-q8_0-")
     first = stored(folder).measurements
-    assert [found.kept for found in first] == [None, []]
+    assert [measurements.kept for measurements in first] == [None, []]
 
     everything = each(None, frozenset(), family, layers)
-    again, isolation, found = isolate(source, everything, out, HIDDEN, tokens=1024)
-    assert again == folder
-    assert stored(folder).measurements == found
-    assert found[:2] == first
+    second_folder, isolation, measurements = isolate(source, everything, out, HIDDEN, tokens=1024)
+    assert second_folder == folder
+    assert stored(folder).measurements == measurements
+    assert measurements[:2] == first
     assert not list(cache.glob("isolate/*"))  # nothing large stays
     assert isolation.text is not None
     assert isolation.text.origin == "tiny, with the source's own answers"
     assert isolation.text.places >= 255
 
-    whole, full, kept, kept_layers = (measurement.divergence for measurement in found)
-    assert whole < kept < 0.01 < full
-    assert kept < kept_layers < 0.01  # two of four layers are enough, and no more than the whole family
-    assert found[1].bytes < found[3].bytes < found[2].bytes < found[0].bytes
-    assert isolate(source, everything, out, HIDDEN, tokens=1024)[2] == found, "measured once"
+    source_divergence, full, kept_family, kept_layers = (measurement.divergence for measurement in measurements)
+    assert source_divergence < kept_family < 0.01 < full
+    assert kept_family < kept_layers < 0.01  # two of four layers are enough, and no more than the whole family
+    assert measurements[1].bytes < measurements[3].bytes < measurements[2].bytes < measurements[0].bytes
+    assert isolate(source, everything, out, HIDDEN, tokens=1024)[2] == measurements, "measured once"
 
 
 @pytest.mark.engine

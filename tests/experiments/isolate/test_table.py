@@ -13,9 +13,9 @@ from benchctl.experiments.isolate.stored import Family, Isolation, Measurement
 from benchctl.experiments.isolate.table import rows
 
 
-def measured(kept: Sequence[str] | None, divergence: float | None = 0.0, finding: str | None = None) -> Measurement:
+def measured(keep: Sequence[str] | None, divergence: float | None = 0.0, finding: str | None = None) -> Measurement:
     return Measurement(
-        kept=None if kept is None else list(kept),
+        kept=None if keep is None else list(keep),
         severity=Divergence(
             divergence=divergence,
             divergence_error=0.0,
@@ -32,7 +32,7 @@ def measured(kept: Sequence[str] | None, divergence: float | None = 0.0, finding
     )
 
 
-def isolation(*found: Measurement) -> Isolation:
+def isolation(*measurements: Measurement) -> Isolation:
     families = [
         Family(name=name, tensors=2, parameters=1, keep="bf16", layers=[f"blk.0.{name}", f"blk.1.{name}"])
         for name in ("ffn_down", "ssm_out", "attn_q")
@@ -46,7 +46,7 @@ def isolation(*found: Measurement) -> Isolation:
         source=ModelIdentity(source="m.gguf", path="m.gguf", files=[]),
         type="q8_0",
         families=families,
-        measurements=list(found),
+        measurements=list(measurements),
     )
 
 
@@ -63,7 +63,7 @@ def test_rows_stand_in_the_order_of_the_question_and_name_their_roles() -> None:
         ),
         LEAST,
     )
-    assert [(row.what, row.role, bool(row.damage)) for row in result] == [
+    assert [(row.tensors, row.role, bool(row.damage)) for row in result] == [
         ("unquantized", None, False),
         ("all q8_0", None, True),
         ("kept: ssm_out", "recurrent output", False),

@@ -30,22 +30,22 @@ def test_too_short_a_budget_is_refused_with_the_least() -> None:
     recipe = recipe_of(4)
     costs = dict.fromkeys((arm.name for arm in recipe.arms), SECOND)
     # Two blocks of two cells with one prompt each, three of two cells with one prompt of each of two tasks.
-    least = 2 * 2 * 2 + 3 * 2 * 3
+    shortest_s = 2 * 2 * 2 + 3 * 2 * 3
     with pytest.raises(UsageError, match="25 s is too short") as refused:
-        fit(recipe, costs, 6, 2, least - 1)
+        fit(recipe, costs, 6, 2, shortest_s - 1)
     assert refused.value.fix is not None and "--budget 1m" in refused.value.fix
-    assert fit(recipe, costs, 6, 2, least).arms == ("a0",), "what just fits is one arm"
+    assert fit(recipe, costs, 6, 2, shortest_s).arms == ("a0",), "what just fits is one arm"
 
 
 def test_a_larger_budget_holds_more_arms_and_then_more_prompts() -> None:
     recipe = recipe_of(8)
     costs = dict.fromkeys((arm.name for arm in recipe.arms), SECOND)
-    found = [fit(recipe, costs, 6, 2, minutes * 60) for minutes in (1, 2, 4, 10)]
-    sizes = [(len(one.arms), one.prompts_per_block) for one in found]
+    designs = [fit(recipe, costs, 6, 2, minutes * 60) for minutes in (1, 2, 4, 10)]
+    sizes = [(len(design.arms), design.prompts_per_block) for design in designs]
     assert sizes == sorted(sizes) and sizes[0][0] < 8 == sizes[-1][0] and sizes[-1][1] == 6
-    assert found[0].left_out == tuple(f"a{n}" for n in range(len(found[0].arms), 8))
+    assert designs[0].left_out == tuple(f"a{n}" for n in range(len(designs[0].arms), 8))
     spent = fit(recipe, costs, 6, 2, 120, spent_s=60)
-    assert spent == found[0] or len(spent.arms) < len(found[1].arms), "what is spent is not there"
+    assert spent == designs[0] or len(spent.arms) < len(designs[1].arms), "what is spent is not there"
 
 
 def test_no_rung_trusts_a_single_block() -> None:

@@ -60,7 +60,7 @@ def recipe() -> Recipe:
             "warmup": 0,
             "arms": [
                 {"name": "baseline"},
-                *({"name": one, "speculation": {"type": "ngram-simple"}} for one in ARMS),
+                *({"name": arm, "speculation": {"type": "ngram-simple"}} for arm in ARMS),
             ],
         }
     )
@@ -103,7 +103,7 @@ def search(recipe: Recipe, prompts: list[PromptItem], folder: Path, manifest: Ma
 
 
 def test_the_slower_half_goes_until_one_is_left(search: Search, folder: Path) -> None:
-    search(progress=(seen := Seen()))
+    search(progress=(recorded := Seen()))
     run = open_run(folder)
     assert run.manifest is not None and run.manifest.tuning is not None
     tuning = run.manifest.tuning
@@ -117,14 +117,14 @@ def test_the_slower_half_goes_until_one_is_left(search: Search, folder: Path) ->
     for rung in tuning.rungs:
         for block in range(rung.first_block, rung.first_block + rung.blocks):
             assert in_block[block] == {"baseline", *rung.arms}, "the baseline is in every block"
-    assert any("a4 0.80×, a1 0.50×" in note for note in seen.notes)
-    assert seen.standings[-1] == ("Rung 2 of 2, remaining", ["a3 2.00×", "a5 1.50×", "a2 0.90×"])
+    assert any("a4 0.80×, a1 0.50×" in note for note in recorded.notes)
+    assert recorded.standings[-1] == ("Rung 2 of 2, remaining", ["a3 2.00×", "a5 1.50×", "a2 0.90×"])
 
 
 def test_each_block_asks_the_next_prompts_of_the_suite(search: Search, folder: Path) -> None:
     search()
-    asked = {record.block: (record.task, record.prompt_idx) for record in open_run(folder).records}
-    assert [asked[block] for block in range(5)] == [("chat", 0), ("code", 0), ("chat", 1), ("code", 1), ("chat", 0)]
+    prompts = {record.block: (record.task, record.prompt_idx) for record in open_run(folder).records}
+    assert [prompts[block] for block in range(5)] == [("chat", 0), ("code", 0), ("chat", 1), ("code", 1), ("chat", 0)]
 
 
 def test_a_search_that_was_cut_off_goes_on_and_measures_nothing_twice(search: Search, folder: Path) -> None:
@@ -148,19 +148,19 @@ def test_what_cannot_start_is_out_and_what_never_drafts_counts_as_no_speculation
         return replace(done, ledger=answer(drafted=0).ledger) if arm in idle else done
 
     crash = EngineError("It cannot start.", kind="launch")
-    search(ToyEngine(answers=some_idle, start_failures={"a2": crash}), seen := Seen())
+    search(ToyEngine(answers=some_idle, start_failures={"a2": crash}), progress := Seen())
     run = open_run(folder)
     assert run.manifest is not None and run.manifest.tuning is not None
     assert run.manifest.tuning.chosen == chosen, "behind what is faster, before what is slower, whatever it measured"
-    assert "a3 2.00× (never drafted)" in seen.notes[0] and "a2 no answer" in seen.notes[0]
+    assert "a3 2.00× (never drafted)" in progress.notes[0] and "a2 no answer" in progress.notes[0]
 
 
 def test_where_nothing_drafts_nothing_is_chosen(search: Search, folder: Path) -> None:
-    search(ToyEngine(answers=lambda arm, number: answer(drafted=None if arm == "baseline" else 0)), seen := Seen())
+    search(ToyEngine(answers=lambda arm, number: answer(drafted=None if arm == "baseline" else 0)), progress := Seen())
     run = open_run(folder)
     assert run.manifest is not None and run.manifest.tuning is not None
     assert (run.manifest.tuning.chosen, run.manifest.tuning.ended) == (None, True)
-    assert seen.notes[0].startswith("Rung 1: no arm drafted anything")
+    assert progress.notes[0].startswith("Rung 1: no arm drafted anything")
 
 
 def test_prompts_are_asked_a_task_in_turn(prompts: list[PromptItem]) -> None:

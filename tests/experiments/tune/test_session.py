@@ -47,17 +47,17 @@ def test_own_arms_come_first_and_nothing_comes_twice_or_lossy(recipe: Recipe) ->
     result = all_candidates(prepared(recipe, Searchable()), only_arms=False)
     assert [arm.name for arm in result.recipe.arms] == ["baseline", "spec", "ngram_simple_n6_m12"]
     assert set(result.launches) == {"baseline", "spec", "ngram_simple_n6_m12"}
-    own = all_candidates(prepared(recipe, Searchable()), only_arms=True)
-    assert [arm.name for arm in own.recipe.arms] == ["baseline", "spec"]
+    recipe_only = all_candidates(prepared(recipe, Searchable()), only_arms=True)
+    assert [arm.name for arm in recipe_only.recipe.arms] == ["baseline", "spec"]
 
 
 def test_what_cannot_be_searched_is_one_message(recipe: Recipe) -> None:
     with pytest.raises(UsageError, match="no list of settings"):
         all_candidates(prepared(recipe, ToyEngine()), only_arms=False)
     assert all_candidates(prepared(recipe, ToyEngine()), only_arms=True).recipe.arms[1].name == "spec"
-    alone = recipe.model_copy(update={"arms": recipe.arms[:1]})
+    baseline_only = recipe.model_copy(update={"arms": recipe.arms[:1]})
     with pytest.raises(UsageError, match="nothing to search"):
-        all_candidates(prepared(alone, ToyEngine()), only_arms=True)
+        all_candidates(prepared(baseline_only, ToyEngine()), only_arms=True)
     crowded = [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]
     with pytest.raises(UsageError, match="one request at a time"):
         all_candidates(prepared(recipe.model_copy(update={"arms": crowded}), Searchable()), only_arms=False)
@@ -72,13 +72,13 @@ def test_what_was_chosen_is_prepared_as_the_search_was(recipe: Recipe, monkeypat
     )
     monkeypatch.setattr(session, "start_run", lambda prepared, *_, **__: prepared)
     monkeypatch.setattr(session, "open_run", lambda prepared: prepared)
-    found: Any = SimpleNamespace(folder=Path("results/toy-search/run"))
+    search_run: Any = SimpleNamespace(folder=Path("results/toy-search/run"))
     toy, progress = prepared(recipe, Searchable()), SimpleNamespace(note=lambda _: None)
-    asked: list[RecipeContext] = []
+    contexts: list[RecipeContext] = []
 
     def ready(context: RecipeContext) -> Prepared:
-        asked.append(context)
+        contexts.append(context)
         return toy
 
-    assert session.measure_chosen(found, ready, ready, progress, []) is toy  # type: ignore[arg-type, comparison-overlap]
-    assert asked == [RecipeContext(recipe, Path("there"), True)]
+    assert session.measure_chosen(search_run, ready, ready, progress, []) is toy  # type: ignore[arg-type, comparison-overlap]
+    assert contexts == [RecipeContext(recipe, Path("there"), True)]

@@ -72,8 +72,8 @@ def test_an_arm_stands_where_its_own_blocks_put_it() -> None:
 def test_one_disturbed_block_decides_little() -> None:
     records = [record("baseline", block, 1.0 if block == 1 else 10.0) for block in range(3)]
     records += [record("a", block, 9.0, drafted=4) for block in range(3)]
-    (found,) = find_standings(run_of(records, ["baseline", "a"]), ["a"])
-    assert found.speedup == pytest.approx(0.9), "not 2.4, which the sums over all blocks give"
+    (standing,) = find_standings(run_of(records, ["baseline", "a"]), ["a"])
+    assert standing.speedup == pytest.approx(0.9), "not 2.4, which the sums over all blocks give"
 
 
 def test_what_never_drafted_is_worth_exactly_no_speculation() -> None:
@@ -87,7 +87,7 @@ def test_what_never_drafted_is_worth_exactly_no_speculation() -> None:
         ("slow", True, 0.5),
         ("dead", False, 0.0),
     ]
-    assert [str(one) for one in standings][1:] == ["idle 1.10× (never drafted)", "slow 0.50×", "dead no answer"]
+    assert list(map(str, standings))[1:] == ["idle 1.10× (never drafted)", "slow 0.50×", "dead no answer"]
     assert any_drafted(standings) and not any_drafted([standings[1], standings[3]])
 
 
@@ -105,5 +105,5 @@ def test_the_best_of_an_unfinished_search_is_no_result() -> None:
     assert sentence.startswith("Best so far: fast, 2.00× no speculation over 1 block.")
     assert "no result" in sentence and "not measured again" in sentence
     assert best_yet(run_of([], ["baseline"], None)).startswith("Nothing was measured")
-    nothing = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
-    assert best_yet(nothing).startswith("No arm has drafted")
+    no_standings = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
+    assert best_yet(no_standings).startswith("No arm has drafted")

@@ -28,15 +28,15 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
     (tmp_path / "mine.txt").write_text("How do I start with photography?\nWhat helps against hiccups?\n")
     words = [sys.executable, "-m", "benchctl", "tune", *PAIR, *SMALL, "--budget", "10m"]
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        said = ""
+        printed = ""
         assert process.stderr is not None
         for line in process.stderr:
-            said += line
-            if line.startswith("[2/") and said.count("\n[2/") == 1:  # rich prints a line again where it was interrupted
+            printed += line
+            if line.startswith("[2/") and printed.count("\n[2/") == 1:  # rich repeats an interrupted line
                 process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 130, said
-    assert "tune --resume" in said
-    assert "Best so far" in said or "No arm has drafted" in said
+        assert process.wait(timeout=120) == 130, printed
+    assert "tune --resume" in printed
+    assert "Best so far" in printed or "No arm has drafted" in printed
     (folder,) = (tmp_path / "results").glob("*-search/*/")
     before = len(open_run(folder).records)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -59,13 +59,13 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
     assert verdicts[result["chosen"]]["interval"] is not None
     assert result["winner"] in (None, result["chosen"])
     assert "--spec-type" in result["command"] and "{port}" not in result["command"]
-    written = load_recipe(tmp_path / result["recipe"])
-    assert [arm.name for arm in written.arms] == ["baseline", result["chosen"]]
-    assert written.blocks == fresh.manifest.blocks
+    fresh_recipe = load_recipe(tmp_path / result["recipe"])
+    assert [arm.name for arm in fresh_recipe.arms] == ["baseline", result["chosen"]]
+    assert fresh_recipe.blocks == fresh.manifest.blocks
 
-    again = benchctl("tune", "--resume", fresh.folder, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "settings were searched" in again.stdout and str(result["recipe"]) in again.stdout.replace("\n", "")
+    resumed = benchctl("tune", "--resume", fresh.folder, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "settings were searched" in resumed.stdout and str(result["recipe"]) in resumed.stdout.replace("\n", "")
     assert len(open_run(fresh.folder).records) == len(fresh.records), "nothing is measured twice"
     page = benchctl("report", folder, "--output", "reports", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
@@ -81,7 +81,7 @@ def test_a_budget_too_short_is_one_message_with_the_least(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "Name a recipe, a target, or a search to continue."),
         (("quickstart", "--resume", "x"), "Name a recipe, a target, or a search to continue."),
@@ -93,21 +93,21 @@ def test_a_budget_too_short_is_one_message_with_the_least(tmp_path: Path) -> Non
         (("bundled:tiny-hybrid", "--only-arms"), "nothing to search"),
     ],
 )
-def test_bad_options_are_one_message(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_bad_options_are_one_message(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     done = benchctl("tune", *words, "--dry-run", cwd=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.engine
 def test_a_recipe_adds_its_own_arms_to_what_the_engine_names(tmp_path: Path) -> None:
-    both = json.loads(benchctl("tune", "quickstart", "--dry-run", "--json", cwd=tmp_path).stdout)
-    own = json.loads(benchctl("tune", "quickstart", "--only-arms", "--dry-run", "--json", cwd=tmp_path).stdout)
-    assert list(own["commands"]) == list(both["commands"])[: len(own["commands"])], "its own come first"
-    assert len(both["commands"]) > len(own["commands"]) >= 2
-    settings = [json.dumps(arm["speculation"], sort_keys=True) for arm in both["recipe"]["arms"]]
+    all_arms = json.loads(benchctl("tune", "quickstart", "--dry-run", "--json", cwd=tmp_path).stdout)
+    recipe_arms = json.loads(benchctl("tune", "quickstart", "--only-arms", "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert list(all_arms["commands"])[: len(recipe_arms["commands"])] == list(recipe_arms["commands"]), "its own first"
+    assert len(all_arms["commands"]) > len(recipe_arms["commands"]) >= 2
+    settings = [json.dumps(arm["speculation"], sort_keys=True) for arm in all_arms["recipe"]["arms"]]
     assert len(set(settings)) == len(settings), "nothing is searched twice"
-    searched = {arm["speculation"]["type"] for arm in both["recipe"]["arms"] if arm["speculation"]}
+    searched = {arm["speculation"]["type"] for arm in all_arms["recipe"]["arms"] if arm["speculation"]}
     assert {"draft-simple", "ngram-mod", "ngram-simple", "ngram-map-k"} <= searched
 
 

@@ -7,6 +7,6 @@ KEY_VARIABLE = "BENCHCTL_SERVER_KEY"
 class UnsuitableError(ValueError):
     """A model cannot be served, or a method cannot work with it or with these options; `fix` is what to do."""
 
-    def __init__(self, what: str, fix: str = "Correct the arm's speculation.") -> None:
-        super().__init__(what)
+    def __init__(self, problem: str, fix: str = "Correct the arm's speculation.") -> None:
+        super().__init__(problem)
         self.fix = fix

@@ -50,7 +50,7 @@ def make_drafter(
         raise UnsuitableError("no package of this Python registers it")
     if unfit := method.unfit(decoder.model_type):
         raise UnsuitableError(f"the target ({decoder.model_type}) {unfit}")
-    module, _, name = method.place.partition(":")
+    module, _, name = method.entry_point.partition(":")
     make = getattr(importlib.import_module(module), name)
     if method.assisted:
         assistance: Assistance = make(target, requested.depth, requested.options, draft)
@@ -97,20 +97,20 @@ class Answer:
     def ledger(self) -> dict[str, Any]:
         """Count what was drafted and accepted; the first step, which read the prompt, where it verified a draft."""
         rounds = [step for step in self.steps if step.drafted]
-        places = range(max((step.drafted for step in rounds), default=0))
+        positions = range(max((step.drafted for step in rounds), default=0))
         return {
             "rounds": len(rounds),
             "plain_steps": sum(not step.drafted for step in self.steps[1:]),
             "drafted": sum(step.drafted for step in rounds),
             "accepted": sum(step.accepted for step in rounds),
-            "drafted_by_position": [sum(step.drafted > place for step in rounds) for place in places],
-            "accepted_by_position": [sum(step.accepted > place for step in rounds) for place in places],
+            "drafted_by_position": [sum(step.drafted > position for step in rounds) for position in positions],
+            "accepted_by_position": [sum(step.accepted > position for step in rounds) for position in positions],
         }
 
     def _described(self, step: Step) -> dict[str, Any]:
-        known, self._spent = self._spent, dict(self.clock.seconds)
+        seconds_before, self._spent = self._spent, dict(self.clock.seconds)
         before, self._context = self._context, self._context + len(step.tokens)
-        spent = {phase: seconds - known.get(phase, 0.0) for phase, seconds in self._spent.items()}
+        spent = {phase: seconds - seconds_before.get(phase, 0.0) for phase, seconds in self._spent.items()}
         return {
             "step": len(self.trace),
             "context": before,
@@ -157,44 +157,47 @@ class Comparing:
     def read(self, reading: Passage) -> dict[str, Any]:
         """Return `Expectations` (`benchctl.data.traces`) of an answer as plain data."""
         with torch.inference_mode():
-            target, drafts, found = self._logits(reading)
+            target, drafts, expectations = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
                 # The ids beyond are padding: no tokenizer has them.
                 shared = min(self._model.vocabulary, self._decoder.vocabulary)
                 target = [logits[:shared] for logits in target]
                 drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
-            found |= _compared(reading, target, drafts)
+            expectations |= _compared(reading, target, drafts)
             if self._model is None and reading.temperature == 0:
-                found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
-        return found
+                expectations |= self._losses([*reading.prompt, *reading.answer][:SCORED])
+        return expectations
 
     def flops(self, prompt: Sequence[int]) -> dict[str, float]:
         """Count the multiplications and additions of a step after a prompt, by torch's own counter."""
         with torch.inference_mode():
-            state, own = State(self._decoder, prompt), State(self._model or self._decoder, prompt)
+            state, draft_state = State(self._decoder, prompt), State(self._model or self._decoder, prompt)
             target = _counted(state, prompt[-1])
             with without(self._decoder, self._left_out):
-                draft = _counted(own, prompt[-1])
+                draft = _counted(draft_state, prompt[-1])
         return {"target": target, "draft": draft}
 
     def _logits(self, reading: Passage) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, Any]]:
         """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
         single steps, and by width of passes over several tokens."""
-        state, own = State(self._decoder), State(self._model, reading.prompt) if self._model is not None else None
+        state, draft_state = (
+            State(self._decoder),
+            State(self._model, reading.prompt) if self._model is not None else None,
+        )
         target = [state.advance(reading.prompt)[-1]]
         drafts, steps_target, steps_draft = dict[int, list[torch.Tensor]](), list[float](), list[float]()
         read = reading.answer[:-1]
-        for place, token in enumerate(read):
+        for index, token in enumerate(read):
             drafted = []
-            if own is not None:
-                drafted = [timed(own, [token])]
-            elif place % reading.stride == 0:
+            if draft_state is not None:
+                drafted = [timed(draft_state, [token])]
+            elif index % reading.stride == 0:
                 before = state.snapshot()
                 with without(self._decoder, self._left_out):
-                    drafted = [timed(state, [ahead]) for ahead in read[place : place + reading.depth]]
+                    drafted = [timed(state, [ahead]) for ahead in read[index : index + reading.depth]]
                 state.restore(before)
             if drafted:
-                drafts[place + 1] = [logits[-1] for logits, _ in drafted]
+                drafts[index + 1] = [logits[-1] for logits, _ in drafted]
                 steps_draft += [seconds for _, seconds in drafted]
             logits, seconds = timed(state, [token])
             target.append(logits[-1])
@@ -204,20 +207,20 @@ class Comparing:
 
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
         """Return the loss on some tokens in a single pass, with the part and without it all along."""
-        whole = _loss(State(self._decoder), tokens)
+        full_loss = _loss(State(self._decoder), tokens)
         with without(self._decoder, self._left_out):
             # From an empty state in a single pass: every layer that runs has read equally many tokens.
-            removed = _loss(State(self._decoder), tokens)
-        return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}
+            draft_loss = _loss(State(self._decoder), tokens)
+        return {"loss_target": full_loss, "loss_draft": draft_loss, "scored": len(tokens) - 1}
 
 
 def _checks(state: State, token: int) -> dict[int, float]:
     """Time passes of the target that would check a draft, by the tokens that each reads."""
-    before, found = state.snapshot(), {}
+    before, seconds = state.snapshot(), {}
     for width in CHECKED:
-        _, found[width] = timed(state, [token] * width)
+        _, seconds[width] = timed(state, [token] * width)
         state.restore(before)
-    return found
+    return seconds
 
 
 def _loss(state: State, tokens: Sequence[int]) -> float:
@@ -239,20 +242,20 @@ def _compared(
     chooser = Sampler(reading.temperature).chooser()
     sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
 
-    def chances(place: int, logits: torch.Tensor) -> tuple[float, float]:
-        token = reading.answer[place]
+    def chances(index: int, logits: torch.Tensor) -> tuple[float, float]:
+        token = reading.answer[index]
         if chooser.greedy:
             right = float(int(logits.argmax()) == token)
             return right, right
-        p, q = sharpened[place], chooser.probabilities(logits)
+        p, q = sharpened[index], chooser.probabilities(logits)
         return float(torch.minimum(p, q).sum()), min(1.0, float(q[token]) / float(p[token]))
 
-    rows = [[chances(place, logits) for place, logits in enumerate(row, start)] for start, row in drafts.items()]
+    rows = [[chances(index, logits) for index, logits in enumerate(row, start)] for start, row in drafts.items()]
     distance = [_distance(target[start], row[0], reading.top) for start, row in drafts.items()]
     return {
         "starts": list(drafts),
         "overlap": [[chance for chance, _ in row] for row in rows],
-        "accept": [[own for _, own in row] for row in rows],
+        "accept": [[accepted for _, accepted in row] for row in rows],
         "agree": [bool(row[0].argmax() == target[start].argmax()) for start, row in drafts.items()],
         "distance": distance,
         "distance_most": distance,
@@ -263,6 +266,6 @@ def _distance(target: torch.Tensor, draft: torch.Tensor, top: int) -> float:
     """Return the total variation distance over the target's likeliest tokens, all others as a single outcome."""
     p, q = target.double().softmax(-1), draft.double().softmax(-1)
     likeliest = p.topk(min(top, len(p))).indices
-    known, expected = p[likeliest], q[likeliest]
-    rest = abs(float(expected.sum() - known.sum()))
-    return (float((known - expected).abs().sum()) + rest) / 2
+    target_chances, draft_chances = p[likeliest], q[likeliest]
+    others_difference = abs(float(draft_chances.sum() - target_chances.sum()))
+    return (float((target_chances - draft_chances).abs().sum()) + others_difference) / 2

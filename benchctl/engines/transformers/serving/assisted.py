@@ -173,10 +173,10 @@ class _Listener(BaseStreamer):  # type: ignore[misc]
 
         def get_candidates(input_ids: torch.Tensor, *args: object, **keywords: object) -> tuple[torch.Tensor, Any]:
             self._clock.passed("rollback")
-            found = get(input_ids, *args, **keywords)
-            self._drafted = found[0].shape[1] - input_ids.shape[1]
+            candidates = get(input_ids, *args, **keywords)
+            self._drafted = candidates[0].shape[1] - input_ids.shape[1]
             self._clock.passed("draft")
-            return found  # type: ignore[no-any-return]
+            return candidates  # type: ignore[no-any-return]
 
         generator.get_candidates = get_candidates
         return generator

@@ -32,9 +32,9 @@ class _Bias(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the changed `scores`, `[rows, vocabulary]`."""
-        known = self._tokens < scores.shape[-1]
-        values = self._values[known].to(scores).expand(len(scores), -1)
-        return scores.index_add(-1, self._tokens[known].to(scores.device), values)
+        in_vocabulary = self._tokens < scores.shape[-1]
+        values = self._values[in_vocabulary].to(scores).expand(len(scores), -1)
+        return scores.index_add(-1, self._tokens[in_vocabulary].to(scores.device), values)
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Sampler:
 
     def processors(self) -> LogitsProcessorList:
         """Return what changes logits; none where nothing does."""
-        found = LogitsProcessorList()
+        processors = LogitsProcessorList()
         if self.bias:
-            found.append(_Bias(self.bias))
+            processors.append(_Bias(self.bias))
         if self.penalty != 1:
-            found.append(RepetitionPenaltyLogitsProcessor(self.penalty))
-        return found
+            processors.append(RepetitionPenaltyLogitsProcessor(self.penalty))
+        return processors
 
     def chooser(self, never: Collection[int] = ()) -> Chooser:
         """Return what chooses for a request, from its seed on; tokens of `never` are not chosen."""
@@ -112,11 +112,13 @@ class Chooser:
         if not tokens:
             return 0, self._draw(p[0])
         drafted = torch.tensor(tokens, device=p.device)[:, None]
-        expected = p[: len(tokens)].gather(-1, drafted)[:, 0].tolist()
+        target_chances = p[: len(tokens)].gather(-1, drafted)[:, 0].tolist()
         certain = p.new_ones(())
-        own = [certain if q is None else q[token].to(p) for q, token in zip(distributions, tokens, strict=True)]
-        drawn_with, accepted = torch.stack(own).tolist(), 0
-        while accepted < len(tokens) and self._uniform() * drawn_with[accepted] < expected[accepted]:
+        draft_chances = [
+            certain if q is None else q[token].to(p) for q, token in zip(distributions, tokens, strict=True)
+        ]
+        drawn_with, accepted = torch.stack(draft_chances).tolist(), 0
+        while accepted < len(tokens) and self._uniform() * drawn_with[accepted] < target_chances[accepted]:
             accepted += 1
         if accepted == len(tokens):
             return accepted, self._draw(p[accepted])
@@ -190,10 +192,10 @@ class Chooser:
         """Return the token at which the sum of the weights passes a uniform share of all."""
         # Metal has no float64.
         reached = weights.cumsum(-1, dtype=torch.float32 if weights.device.type == "mps" else torch.float64)
-        whole = reached[-1:]
+        total = reached[-1:]
         # Rounded up to the whole it would lie beyond the last token that has a weight.
-        at = torch.minimum(whole * self._uniform(), whole.nextafter(torch.zeros_like(whole)))
-        return int(torch.searchsorted(reached, at, right=True))
+        threshold = torch.minimum(total * self._uniform(), total.nextafter(torch.zeros_like(total)))
+        return int(torch.searchsorted(reached, threshold, right=True))
 
     def _uniform(self) -> float:
         return float(torch.rand((), dtype=torch.float64, generator=self._generator))
@@ -311,19 +313,19 @@ def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseCl
             drafter.start(decoder)
         clock.passed("other")
         step = _plain(state, tokens, task, clock, "prompt")
-    left = task.max_tokens
+    remaining = task.max_tokens
     while True:
         tokens += step.tokens
-        left -= len(step.tokens)
+        remaining -= len(step.tokens)
         yield step
-        if step.ended or left <= 0:
+        if step.ended or remaining <= 0:
             return
         clock.passed("other")
         with torch.inference_mode():
-            if drafter is None or left == 1:
+            if drafter is None or remaining == 1:
                 step = _plain(state, tokens[-1:], task, clock, "plain")
             else:
-                depth = min(left - 1, drafter.depth)
+                depth = min(remaining - 1, drafter.depth)
                 current = Round(state, tokens, depth, task.chooser, task.ends, clock)
                 step = _round(current, drafter, clock)
 
@@ -346,17 +348,17 @@ def _round(current: Round, drafter: Drafter, clock: PhaseClock) -> Step:
     logits = state.verify([current.tokens[-1], *draft.tokens])
     accepted, following = current.chooser.verify(draft.tokens, draft.distributions, logits)
     clock.passed("verify" if draft.tokens else "plain")
-    kept = [*draft.tokens[:accepted], following]
+    new_tokens = [*draft.tokens[:accepted], following]
     ended = False
-    for place, token in enumerate(kept):
+    for index, token in enumerate(new_tokens):
         if token in current.ends:
-            kept, ended = kept[: place + 1], True
+            new_tokens, ended = new_tokens[: index + 1], True
             break
-    accepted = min(accepted, len(kept))
+    accepted = min(accepted, len(new_tokens))
     # Nothing is read after the end of an answer, so that its state need not be right.
     if not ended:
         state.keep(before, accepted + 1)
     clock.passed("rollback")
     drafter.verified(current, draft, accepted, logits)
     clock.passed("search")
-    return Step(tuple(kept), len(draft.tokens), accepted, ended, draft.left_out)
+    return Step(tuple(new_tokens), len(draft.tokens), accepted, ended, draft.left_out)

@@ -36,14 +36,14 @@ Part = Literal["attention", "recurrent", "mlp", "layer"]
 class Layer:
     """A layer and its parts."""
 
-    whole: torch.nn.Module
+    module: torch.nn.Module
     architecture: Architecture
 
     def modules(self, part: Part) -> tuple[torch.nn.Module, ...]:
         """Return the modules of a part; none where the layer does not have it."""
         if part == "layer":
-            return (self.whole,)
-        named_so = (getattr(self.whole, name, None) for name in getattr(self.architecture, part))
+            return (self.module,)
+        named_so = (getattr(self.module, name, None) for name in getattr(self.architecture, part))
         return tuple(module for module in named_so if module is not None)
 
 
@@ -152,12 +152,12 @@ class Decoder:
         """
         cache.read = position
         ids = torch.tensor([tokens], device=self.device)
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "position_ids": torch.arange(position, position + len(tokens), device=self.device)[None],
             "logits_to_keep": keep,
         }
-        given = {name: value for name, value in given.items() if name in self._takes}
-        answer = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **given)
+        arguments = {name: value for name, value in arguments.items() if name in self._takes}
+        answer = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **arguments)
         return answer.logits[0, -keep:]
 
     def empty_cache(self) -> Tokens:
@@ -227,17 +227,17 @@ class Snapshot:
 
     def beside(self, number: int, layer: CacheLayerMixin, variants: int) -> CacheLayerMixin:
         """Return a layer's cache as it was, beside the real cache; recurrent states once a variant."""
-        beside = copy.copy(layer)
+        copied = copy.copy(layer)
         if _holds_tokens(layer):
-            beside.keys, beside.values = layer.keys[..., : self.read, :], layer.values[..., : self.read, :]
-            beside.buffers = {}
+            copied.keys, copied.values = layer.keys[..., : self.read, :], layer.values[..., : self.read, :]
+            copied.buffers = {}
         for name in _STATES:
             if hasattr(layer, name):
-                setattr(beside, name, dict(getattr(layer, name)))
-        for (name, place), value in self.copies[number].items():
-            held = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
-            getattr(beside, name)[place] = held
-        return beside
+                setattr(copied, name, dict(getattr(layer, name)))
+        for (name, index), value in self.copies[number].items():
+            repeated = value.expand(variants, *value.shape[1:]).clone() if isinstance(value, torch.Tensor) else value
+            getattr(copied, name)[index] = repeated
+        return copied
 
 
 class State:
@@ -303,8 +303,8 @@ class State:
             return
         self._crop(self.read - surplus)
         self._restore_recurrent(snapshot)
-        for module, given in self._inputs:
-            module.forward(**{**given, "hidden_states": given["hidden_states"][:, :tokens]})
+        for module, inputs in self._inputs:
+            module.forward(**{**inputs, "hidden_states": inputs["hidden_states"][:, :tokens]})
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state by name."""
@@ -312,9 +312,9 @@ class State:
             if _holds_tokens(layer):
                 yield f"{number}.keys", layer.keys
                 yield f"{number}.values", layer.values
-            for (name, place), value in _remembered(layer):
+            for (name, index), value in _remembered(layer):
                 if isinstance(value, torch.Tensor):
-                    yield f"{number}.{name}.{place}", value
+                    yield f"{number}.{name}.{index}", value
 
     def _crop(self, read: int) -> None:
         """Forget the keys and values after so many tokens."""
@@ -326,19 +326,19 @@ class State:
 
     def _restore_recurrent(self, snapshot: Snapshot) -> None:
         for layer, copies in zip(self.cache.layers, snapshot.copies, strict=True):
-            for (name, place), value in copies.items():
+            for (name, index), value in copies.items():
                 if isinstance(value, torch.Tensor):
-                    getattr(layer, name)[place].copy_(value)
+                    getattr(layer, name)[index].copy_(value)
                 else:
-                    getattr(layer, name)[place] = value
+                    getattr(layer, name)[index] = value
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
         """Note what enters the recurrent modules."""
         self._inputs = []
 
-        def note(module: torch.nn.Module, given: tuple[torch.Tensor, ...], keywords: dict[str, Any]) -> None:
-            self._inputs.append((module, {"hidden_states": given[0], **keywords} if given else keywords))
+        def note(module: torch.nn.Module, positional: tuple[torch.Tensor, ...], keywords: dict[str, Any]) -> None:
+            self._inputs.append((module, {"hidden_states": positional[0], **keywords} if positional else keywords))
 
         with ExitStack() as hooks:
             for module in self.decoder.recurrent:
@@ -353,6 +353,6 @@ def _holds_tokens(layer: CacheLayerMixin) -> bool:
 def _remembered(layer: CacheLayerMixin) -> Iterator[tuple[tuple[str, int], Any]]:
     """Yield what a layer keeps of its recurrence: tensors, and whether there are any."""
     for name in _STATES:
-        for place, value in getattr(layer, name, {}).items():
+        for index, value in getattr(layer, name, {}).items():
             if value is not None:
-                yield (name, place), value
+                yield (name, index), value

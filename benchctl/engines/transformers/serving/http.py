@@ -95,8 +95,8 @@ class Service:
             return {"text": text, "tokens": list(tokenizer(text)["input_ids"])}
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError("the model has no chat template; use raw prompts")
-        own = {**(body.get("chat_template_kwargs") or {}), "tokenize": False, "add_generation_prompt": True}
-        text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), **own)
+        settings = {**(body.get("chat_template_kwargs") or {}), "tokenize": False, "add_generation_prompt": True}
+        text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), **settings)
         return {"text": text, "tokens": list(tokenizer(text, add_special_tokens=False)["input_ids"])}
 
     def score(self, body: Mapping[str, Any]) -> Reply:
@@ -179,12 +179,12 @@ class Service:
             }
         )
 
-    def _tokens(self, given: object) -> list[int]:
-        if not isinstance(given, list) or not given:
+    def _tokens(self, value: object) -> list[int]:
+        if not isinstance(value, list) or not value:
             raise ValueError("a prompt is a list of token ids, at least one")
-        if not all(type(token) is int and 0 <= token < self.decoder.vocabulary for token in given):
+        if not all(type(token) is int and 0 <= token < self.decoder.vocabulary for token in value):
             raise ValueError(f"a token id is a whole number below {self.decoder.vocabulary}")
-        return given
+        return value
 
 
 def _without_links(file: str, flags: int) -> int:
@@ -211,9 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
             "POST /compare": service.compare,
             "POST /v1/completions": service.complete,
         }
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        authorization = self.headers.get("Authorization", "").encode("utf-8", "replace")
         answer = answers.get(f"{self.command} {self.path}")
-        if self.key is not None and not hmac.compare_digest(given, b"Bearer " + self.key):
+        if self.key is not None and not hmac.compare_digest(authorization, b"Bearer " + self.key):
             self._refuse(HTTPStatus.UNAUTHORIZED, "a key is needed")
         elif answer is None:
             self._refuse(HTTPStatus.NOT_FOUND, f"there is no {self.path}")
@@ -230,8 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST  # the name that the base class calls
 
-    def _refuse(self, status: HTTPStatus, why: str) -> None:
-        self._reply(status, {"error": {"message": why}})
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        self._reply(status, {"error": {"message": reason}})
 
     def _body(self) -> Mapping[str, Any]:
         length = int(self.headers.get("Content-Length") or 0)
@@ -286,8 +286,8 @@ def serve(service: Service, address: tuple[str, int] | str, key: str | None, rea
     # Events are small: waiting to fill a packet would hold tokens back. A Unix socket does not.
     fields = {"service": service, "key": key and key.encode(), "disable_nagle_algorithm": not isinstance(address, str)}
     handler = type("Handler", (_Handler,), fields)
-    made = _UnixServer(address, handler) if isinstance(address, str) else HTTPServer(address, handler)  # type: ignore[arg-type]
-    with made as server:
+    listener = _UnixServer(address, handler) if isinstance(address, str) else HTTPServer(address, handler)  # type: ignore[arg-type]
+    with listener as server:
         ready()
         server.serve_forever()
 
@@ -311,5 +311,5 @@ class TextStream:
 
     def rest(self) -> str:
         """Return what is left at the end, such as half a character."""
-        whole = self._tokenizer.decode(self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return whole[len(self._sent) :] if whole.startswith(self._sent) else ""
+        text = self._tokenizer.decode(self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text[len(self._sent) :] if text.startswith(self._sent) else ""

@@ -71,26 +71,26 @@ def run_self_test(decoder: Decoder) -> SelfTest:
     generator = torch.Generator().manual_seed(0)
     length = _PREFIX + _WIDTH + 1
     tokens = torch.randint(0, decoder.vocabulary, (length + _WIDTH,), generator=generator).tolist()
-    wrong, tokens = tokens[length:], tokens[:length]
+    rejected, tokens = tokens[length:], tokens[:length]
     prefix, following = tokens[:_PREFIX], tokens[_PREFIX:]
     with torch.inference_mode():
         expected = _one_by_one(State(decoder, prefix), following)
         at_once = State(decoder, prefix)
-        before, known = at_once.snapshot(), [tensor.clone() for _, tensor in at_once.tensors()]
-        at_once.verify([*following[:_KEPT], *wrong])
+        before, tensors_before = at_once.snapshot(), [tensor.clone() for _, tensor in at_once.tensors()]
+        at_once.verify([*following[:_KEPT], *rejected])
         at_once.restore(before)
         back = [tensor for _, tensor in at_once.tensors()]
-        restored = len(back) == len(known) and all(map(torch.equal, back, known))
+        restored = len(back) == len(tensors_before) and all(map(torch.equal, back, tensors_before))
         passes = _logprobs(at_once.verify(following[:-1]))
         after = _one_by_one(at_once, following[-1:])
         at_once.restore(before)
-        at_once.verify([*following[:_KEPT], *wrong])
+        at_once.verify([*following[:_KEPT], *rejected])
         at_once.keep(before, _KEPT)
-        kept = _one_by_one(at_once, following[_KEPT:])
-        found = torch.cat([passes - expected[:-1], after - expected[-1:], kept - expected[_KEPT:]]).abs()
+        after_keeping = _one_by_one(at_once, following[_KEPT:])
+        differences = torch.cat([passes - expected[:-1], after - expected[-1:], after_keeping - expected[_KEPT:]]).abs()
         lost = _lost(decoder, prefix, following, expected) if decoder.recurrent else None
         decoder.variants_in_batches = _reads_batches(decoder, prefix, following[0])
-    largest, mean = float(found.max()), float(found.mean())
+    largest, mean = float(differences.max()), float(differences.mean())
     if decoder.model.dtype == torch.float32:
         passed = largest <= TOLERANCE
     else:
@@ -116,12 +116,12 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
     state = State(decoder, prefix)
     variants = Variants(decoder, state, state.snapshot(), [token])
     pair = torch.cat([variants.first, -variants.first])
-    alone = torch.cat([variants.apply(item, variant, variant) for variant in pair.split(1)])
+    singly = torch.cat([variants.apply(item, variant, variant) for variant in pair.split(1)])
     try:
         batch = variants.apply(item, pair, pair)
     except RuntimeError:  # the variants were mixed up, and what came back has another shape
         return False
-    return float((batch - alone).abs().mean()) <= HALF_TOLERANCE * float(alone.abs().mean())
+    return float((batch - singly).abs().mean()) <= HALF_TOLERANCE * float(singly.abs().mean())
 
 
 def _skips(decoder: Decoder, tokens: list[int]) -> bool:
@@ -199,8 +199,8 @@ def _load(options: argparse.Namespace) -> Service:
         if problem := tested.problem():
             raise UnsuitableError(f"{decoder.model_type} must not speculate: {problem}", "Measure the target alone.")
         requested = Speculation(*map(options.speculation.get, ("type", "max", "options")))
-        own = registered().get(requested.type)
-        draft = load(options.draft, **chosen) if options.draft and not (own and own.adapter) else None
+        method = registered().get(requested.type)
+        draft = load(options.draft, **chosen) if options.draft and not (method and method.adapter) else None
         way = make_drafter(decoder, requested, loaded, draft, options.draft)
         speculation = {"type": requested.type, "max": requested.depth}
     info = {
@@ -225,8 +225,8 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _refuse(what: str, fix: str) -> NoReturn:
-    _say(f"error: {what} | {fix}".replace("\n", " "))
+def _refuse(problem: str, fix: str) -> NoReturn:
+    _say(f"error: {problem} | {fix}".replace("\n", " "))
     sys.exit(2)
 
 

@@ -56,17 +56,17 @@ class Variants:
         self._decoder, self._cache, self._anchor = decoder, state.cache, anchor
         self._length = len(tokens)
         self._layers = decoder.layers
-        taken: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
 
-        def take(hidden_states: torch.Tensor, **given: object) -> torch.Tensor | tuple[torch.Tensor]:
-            taken.update(given, hidden=hidden_states)
+        def take(hidden_states: torch.Tensor, **keywords: object) -> torch.Tensor | tuple[torch.Tensor]:
+            arguments.update(keywords, hidden=hidden_states)
             return (hidden_states,) if decoder.architecture.in_tuple else hidden_states
 
         with _only(decoder, take), self._placed(range(len(self._layers)), 1):
             decoder.forward(tokens, anchor.read, state.cache, keep=1)
-        self.first: torch.Tensor = taken.pop("hidden")
+        self.first: torch.Tensor = arguments.pop("hidden")
         """What enters the first layer, as a variant."""
-        self._given = taken
+        self._given = arguments
         self._rows: dict[tuple[int, int | None], dict[str, Any]] = {}
 
     def apply(self, item: Item, hidden: torch.Tensor, entered: torch.Tensor) -> torch.Tensor:
@@ -77,29 +77,29 @@ class Variants:
         number, part = item
         variants, length, width = hidden.shape
         source = entered if part == "recurrent" else hidden
-        others: Parts = frozenset((number, other) for other in _PARTS if other != part)
+        silent: Parts = frozenset((number, part_name) for part_name in _PARTS if part_name != part)
         if part == "recurrent":
-            given = {**self._given, "attention_mask": None}
-            batches = [(rows, given) for rows in source.split(variants if self._decoder.variants_in_batches else 1)]
+            arguments = {**self._given, "attention_mask": None}
+            batches = [(rows, arguments) for rows in source.split(variants if self._decoder.variants_in_batches else 1)]
         else:
             window = self._decoder.window(number)
             several = source.split(max(1, _ROW // length))
             batches = [(rows.reshape(1, -1, width), self._in_one_row(len(rows), window)) for rows in several]
         answers = []
-        for rows, given in batches:
-            with without(self._decoder, others), self._placed([number], len(rows)):
-                answer = self._layers[number].whole(rows, **given)
-            whole = answer[0] if isinstance(answer, tuple) else answer
-            answers.append(whole.reshape(rows.numel() // (length * width), length, width))
+        for rows, arguments in batches:
+            with without(self._decoder, silent), self._placed([number], len(rows)):
+                answer = self._layers[number].module(rows, **arguments)
+            hidden_states = answer[0] if isinstance(answer, tuple) else answer
+            answers.append(hidden_states.reshape(rows.numel() // (length * width), length, width))
         read = torch.cat(answers)
         return read if source is hidden else hidden + (read - source)
 
     def likeliest(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the likeliest token after each, `[variants, tokens]`, from what the last layer hands on."""
-        taken: list[torch.Tensor] = []
+        final_hidden: list[torch.Tensor] = []
 
-        def take(module: torch.nn.Module, given: object, answer: Sequence[torch.Tensor]) -> None:
-            taken.append(answer[0][0])
+        def take(module: torch.nn.Module, inputs: object, answer: Sequence[torch.Tensor]) -> None:
+            final_hidden.append(answer[0][0])
 
         with self._decoder.model.get_decoder().register_forward_hook(take):
             logits_of(self._decoder, hidden.reshape(1, -1, hidden.shape[-1]), keep=1)
@@ -107,7 +107,7 @@ class Variants:
         for start in range(0, len(head.weight), _HEAD_PART):
             part = slice(start, start + _HEAD_PART)
             bias = None if head.bias is None else head.bias[part]
-            scores, tokens = torch.nn.functional.linear(taken[0], head.weight[part], bias).max(-1)
+            scores, tokens = torch.nn.functional.linear(final_hidden[0], head.weight[part], bias).max(-1)
             best.append((scores, tokens + start))
         of_parts = torch.stack([scores for scores, _ in best]).argmax(0, keepdim=True)
         return torch.stack([tokens for _, tokens in best]).gather(0, of_parts)[0].reshape(hidden.shape[:2])
@@ -120,28 +120,28 @@ class Variants:
 
     def _make_row(self, variants: int, window: int | None) -> dict[str, Any]:
         device, length, past = self._decoder.device, self._length, self._anchor.read
-        own = torch.block_diag(*[torch.ones(length, length, device=device).tril()] * variants).bool()
-        mask = torch.cat([torch.ones(variants * length, past, dtype=torch.bool, device=device), own], -1)
+        within_variants = torch.block_diag(*[torch.ones(length, length, device=device).tril()] * variants).bool()
+        mask = torch.cat([torch.ones(variants * length, past, dtype=torch.bool, device=device), within_variants], -1)
         if window is not None:
             rows = torch.arange(past, past + length, device=device).repeat(variants)
             mask &= rows[:, None] - torch.cat([torch.arange(past, device=device), rows]) < window
-        given = {**self._given, "attention_mask": mask[None, None]}
-        if (places := given.get("position_ids")) is not None:
-            given["position_ids"] = torch.cat([places] * variants, -1)
-        if (rotations := given.get("position_embeddings")) is not None:
-            given["position_embeddings"] = tuple(torch.cat([part] * variants, -2) for part in rotations)
-        return given
+        arguments = {**self._given, "attention_mask": mask[None, None]}
+        if (positions := arguments.get("position_ids")) is not None:
+            arguments["position_ids"] = torch.cat([positions] * variants, -1)
+        if (rotations := arguments.get("position_embeddings")) is not None:
+            arguments["position_embeddings"] = tuple(torch.cat([part] * variants, -2) for part in rotations)
+        return arguments
 
     @contextmanager
     def _placed(self, numbers: Sequence[int], variants: int) -> Iterator[None]:
         """Have the caches of some layers hold the anchor, recurrent states once a variant."""
-        known = {number: self._cache.layers[number] for number in numbers}
+        real_caches = {number: self._cache.layers[number] for number in numbers}
         try:
-            for number, layer in known.items():
+            for number, layer in real_caches.items():
                 self._cache.layers[number] = self._anchor.beside(number, layer, variants)
             yield
         finally:
-            for number, layer in known.items():
+            for number, layer in real_caches.items():
                 self._cache.layers[number] = layer
 
 
@@ -160,8 +160,8 @@ def logits_of(decoder: Decoder, hidden: torch.Tensor, keep: int | None = None) -
 @contextmanager
 def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
     """Run the model without its layers; `first` stands in for the first."""
-    others: Parts = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
-    with replaced({decoder.layers[0].whole: first}), without(decoder, others):
+    later_layers: Parts = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
+    with replaced({decoder.layers[0].module: first}), without(decoder, later_layers):
         yield
 
 
@@ -185,40 +185,50 @@ class LayerSets:
     """`[sets, tokens, hidden]`, as the last layer hands them on."""
 
 
-def search(variants: Variants, choices: Sequence[Choice], *, limit: int, least: float) -> LayerSets:
-    """Return the best set for every budget up to `limit`; ways less like the whole model than `least` are dropped."""
+def search(variants: Variants, choices: Sequence[Choice], *, limit: int, min_cosine: float) -> LayerSets:
+    """Return the best set for every budget up to `limit`.
+
+    Sets whose hidden states are less like the whole model's than `min_cosine` are dropped.
+    """
     hidden = entered = variants.first
     spent, sets, cosines = [0], [Parts()], [1.0]
     layer = -1
     for choice in choices:
-        ran, before = hidden, hidden
+        with_choice, without_choice = hidden, hidden
         entering = entered
         for item in choice.items:
             if item[0] != layer:
-                layer, entering = item[0], ran
-            ran = variants.apply(item, ran, entering)
-        whole = ran[:1]
-        run_like = _cosine(ran, whole)
-        left_like = _cosine(before, whole) if choice.weight else []
+                layer, entering = item[0], with_choice
+            with_choice = variants.apply(item, with_choice, entering)
+        reference = with_choice[:1]
+        with_like = _cosine(with_choice, reference)
+        without_like = _cosine(without_choice, reference) if choice.weight else []
         best: dict[int, tuple[float, int, bool]] = {0: (1.0, 0, False)}
         for variant, budget in enumerate(spent):
-            ways = [(budget, run_like[variant], False)]
+            ways = [(budget, with_like[variant], False)]
             if choice.weight and budget + choice.weight <= limit:
-                ways.append((budget + choice.weight, left_like[variant], True))
-            for reached, like, left in ways:
-                if reached and like >= least and like > best.get(reached, (-2.0, 0, False))[0]:
-                    best[reached] = (like, variant, left)
+                ways.append((budget + choice.weight, without_like[variant], True))
+            for reached, like, leaves_out in ways:
+                if reached and like >= min_cosine and like > best.get(reached, (-2.0, 0, False))[0]:
+                    best[reached] = (like, variant, leaves_out)
         spent = sorted(best)
-        kept = [best[budget] for budget in spent]
-        rows = torch.tensor([variant for _, variant, _ in kept], device=hidden.device)
-        left_rows = torch.tensor([left for _, _, left in kept], device=hidden.device)[:, None, None]
-        hidden = torch.where(left_rows, before[rows], ran[rows])
+        best_ways = [best[budget] for budget in spent]
+        rows = torch.tensor([variant for _, variant, _ in best_ways], device=hidden.device)
+        leaves_out_rows = torch.tensor([leaves_out for _, _, leaves_out in best_ways], device=hidden.device)[
+            :, None, None
+        ]
+        hidden = torch.where(leaves_out_rows, without_choice[rows], with_choice[rows])
         entered = entering[rows]
-        sets = [sets[variant] | frozenset(choice.items) if left else sets[variant] for _, variant, left in kept]
-        cosines = [like for like, _, _ in kept]
+        sets = [
+            sets[variant] | frozenset(choice.items) if leaves_out else sets[variant]
+            for _, variant, leaves_out in best_ways
+        ]
+        cosines = [like for like, _, _ in best_ways]
     return LayerSets(tuple(spent), tuple(sets), tuple(cosines), hidden)
 
 
-def _cosine(hidden: torch.Tensor, whole: torch.Tensor) -> list[float]:
-    likes: list[float] = torch.nn.functional.cosine_similarity(hidden.float(), whole.float(), dim=-1).mean(-1).tolist()
+def _cosine(hidden: torch.Tensor, reference: torch.Tensor) -> list[float]:
+    likes: list[float] = (
+        torch.nn.functional.cosine_similarity(hidden.float(), reference.float(), dim=-1).mean(-1).tolist()
+    )
     return likes

@@ -47,8 +47,8 @@ class SelfClasp(SelfDrafter):
 
     def _search(self, current: Round) -> None:
         variants = Variants(self.decoder, current.state, current.state.snapshot(), current.tokens[-1:])
-        found = search(variants, self._choices, limit=self._count, least=-1.0)
-        self.left_out, self._cosine = found.left_out[-1], found.cosine[-1]
+        layer_sets = search(variants, self._choices, limit=self._count, min_cosine=-1.0)
+        self.left_out, self._cosine = layer_sets.left_out[-1], layer_sets.cosine[-1]
         self._searches += 1
 
     def describe(self) -> dict[str, object]:

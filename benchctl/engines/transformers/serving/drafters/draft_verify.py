@@ -83,17 +83,17 @@ def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
     tried, scores = torch.zeros(0, len(items), dtype=torch.float64), list[float]()
     with torch.inference_mode():
         text = _own_text(decoder, length, seed)
-        whole = _likeliest(decoder, text, frozenset())
+        target_tokens = _likeliest(decoder, text, frozenset())
         for number in range(tries):
             proposals = torch.rand(_PROPOSALS, len(items), generator=generator)
             candidates = (proposals < torch.rand(_PROPOSALS, 1, generator=generator)).double()
             candidates[candidates.sum(1) == 0, 0] = 1.0  # the set that leaves out nothing is no draft
             best = 0
             if number >= _RANDOM:
-                known = torch.tensor(scores, dtype=torch.float64)
-                best = int(upper_bound(tried, known, candidates, scale=len(items) / 4).argmax())
+                tried_scores = torch.tensor(scores, dtype=torch.float64)
+                best = int(upper_bound(tried, tried_scores, candidates, scale=len(items) / 4).argmax())
             tried = torch.cat([tried, candidates[best : best + 1]])
-            right = _likeliest(decoder, text, _parts(items, tried[-1])) == whole
+            right = _likeliest(decoder, text, _parts(items, tried[-1])) == target_tokens
             acceptance, cost = float(right.double().mean()), 1 - float(shares @ tried[-1])
             scores.append(max(expected_tokens(acceptance, depth) / (depth * cost + 1) for depth in _DEPTHS))
     return _parts(items, tried[max(range(tries), key=scores.__getitem__)])

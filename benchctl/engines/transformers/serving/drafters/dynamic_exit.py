@@ -57,11 +57,11 @@ class SelfDel(SelfEarlyExit):
         draft = super().draft(dataclasses.replace(current, depth=depth))
         if self._rounds % self.options["interval"] == 0:
             for layer in self.decoder.layers[:-1]:
-                self._listening.append(layer.whole.register_forward_hook(self._note))
+                self._listening.append(layer.module.register_forward_hook(self._note))
         self._rounds += 1
         return draft
 
-    def _note(self, module: torch.nn.Module, given: object, answer: torch.Tensor | tuple[torch.Tensor]) -> None:
+    def _note(self, module: torch.nn.Module, inputs: object, answer: torch.Tensor | tuple[torch.Tensor]) -> None:
         self._handed_on.append(answer[0] if isinstance(answer, tuple) else answer)
 
     def _stop_listening(self) -> None:
@@ -82,13 +82,13 @@ class SelfDel(SelfEarlyExit):
             top, predicted = scores.max(-1)
             trust = 1 / scores.sub_(top[:, None]).exp_().sum(-1)  # in place: a vocabulary's worth is large
             right = (predicted == expected).float()
-            for sums, found in (
+            for sums, counts in (
                 (self._right, right),
                 (self._wrong, 1 - right),
                 (self._right_trust, trust * right),
                 (self._wrong_trust, trust * (1 - right)),
             ):
-                sums[number] = self.options["decay"] * sums[number] + float(found.sum())
+                sums[number] = self.options["decay"] * sums[number] + float(counts.sum())
         self._choose()
         self._looks += 1
 
@@ -102,9 +102,9 @@ class SelfDel(SelfEarlyExit):
         _, layers, self._depth = max(rated)
         self.exit_after(layers)
         # The prior's right and wrong token have no confidence; they fade with the rest.
-        right = float(self._right_trust[layers - 1] / self._right[layers - 1])
-        wrong = float(self._wrong_trust[layers - 1] / self._wrong[layers - 1])
-        self.confidence = (right + wrong) / 2
+        right_trust = float(self._right_trust[layers - 1] / self._right[layers - 1])
+        wrong_trust = float(self._wrong_trust[layers - 1] / self._wrong[layers - 1])
+        self.confidence = (right_trust + wrong_trust) / 2
 
     def describe(self) -> dict[str, object]:
         """Return the exit and the depth that are chosen now, and how often they were."""

@@ -66,8 +66,8 @@ def load_adapter(decoder: Decoder, folder: Path) -> Adapter:
     try:
         adapter.load_state_dict(tensors)
     except RuntimeError as error:
-        wrong = " ".join(str(error).split())[:300]
-        raise UnsuitableError(f"models.draft is no adapter for this target: {wrong}") from error
+        mismatch = " ".join(str(error).split())[:300]
+        raise UnsuitableError(f"models.draft is no adapter for this target: {mismatch}") from error
     adapter.to(device=decoder.device, dtype=decoder.model.dtype).eval()
     return adapter
 
@@ -81,7 +81,7 @@ class SelfKangaroo(SelfEarlyExit):
         config = read_object(folder / "config.json")
         super().__init__(decoder, {"exit_layer": config.get("exit_layer", 2), **options})
         self._adapter = load_adapter(decoder, folder)
-        self._exit = decoder.layers[self.options["exit_layer"] - 1].whole
+        self._exit = decoder.layers[self.options["exit_layer"] - 1].module
         self._inner = decoder.model.get_decoder()
         self._listening: RemovableHandle | None = None
 
@@ -94,7 +94,7 @@ class SelfKangaroo(SelfEarlyExit):
         self._request: Cache | None = None
         self._listening = self._exit.register_forward_hook(self._hear, with_kwargs=True)
 
-    def _hear(self, module: torch.nn.Module, given: object, keywords: dict[str, Any], handed_on: torch.Tensor) -> None:
+    def _hear(self, module: torch.nn.Module, inputs: object, keywords: dict[str, Any], handed_on: torch.Tensor) -> None:
         cache = keywords["past_key_values"]
         if self._request is None:
             self._request = cache
@@ -102,9 +102,9 @@ class SelfKangaroo(SelfEarlyExit):
             assert self._listening is not None
             self._listening.remove()
             return
-        at = self._cache.get_seq_length()
-        places = torch.arange(at, at + handed_on.shape[1], device=handed_on.device)[None]
-        adapted = self._adapter(handed_on, self._inner.rotary_emb(handed_on, places), self._cache)
+        length = self._cache.get_seq_length()
+        positions = torch.arange(length, length + handed_on.shape[1], device=handed_on.device)[None]
+        adapted = self._adapter(handed_on, self._inner.rotary_emb(handed_on, positions), self._cache)
         self._adapted = adapted[:, -1:].clone()
 
     def draft(self, current: Round) -> Draft:

@@ -53,7 +53,7 @@ class Timed:
     context: int
     parts: Mapping[Part, float]
     """Of a part in a layer, mean over the layers."""
-    rest: float
+    overhead: float
     """Of a decode step beside its parts: embedding, norms, output."""
     passes: Mapping[int, float]
     """By the tokens that are read at once."""
@@ -73,9 +73,9 @@ class Latencies:
             self.points.append(_timed(state, {min(widths), max(widths)}))
 
     @property
-    def rest(self) -> float:
+    def overhead(self) -> float:
         """What a decode step takes beside its parts."""
-        return min(point.rest for point in self.points)
+        return min(point.overhead for point in self.points)
 
     def part(self, part: Part, context: int) -> float:
         """Return what a part costs a step that follows `context` tokens; only attention depends on them."""
@@ -92,18 +92,18 @@ class Latencies:
         return _along(list(short.items()), tokens) + _along(growth, context)
 
 
-def _along(points: Sequence[tuple[int, float]], at: int) -> float:
+def _along(points: Sequence[tuple[int, float]], position: int) -> float:
     """Return the value at a place between points, or beyond the last two; none is less than at a place before.
 
     More context and more tokens never cost less: where they seem to, something else was running.
     """
     if len(points) == 1:
         return points[0][1]
-    places = [place for place, _ in points]
+    positions = [start for start, _ in points]
     values = list(accumulate((value for _, value in points), max))
-    after = min(max(bisect_left(places, at), 1), len(places) - 1)
-    slope = (values[after] - values[after - 1]) / (places[after] - places[after - 1])
-    return values[after] + slope * (max(at, places[0]) - places[after])
+    after = min(max(bisect_left(positions, position), 1), len(positions) - 1)
+    slope = (values[after] - values[after - 1]) / (positions[after] - positions[after - 1])
+    return values[after] + slope * (max(position, positions[0]) - positions[after])
 
 
 def measure_latencies(decoder: Decoder, widest: int) -> Latencies:
@@ -115,11 +115,11 @@ def measure_latencies(decoder: Decoder, widest: int) -> Latencies:
 
 def _timed(state: State, widths: Collection[int]) -> Timed:
     passes = {width: _fastest_pass(state, width) for width in sorted(widths)}
-    parts, whole = _parts(state)
+    parts, step = _parts(state)
     layers = state.decoder.layers
     counts = {part: sum(bool(layer.modules(part)) for layer in layers) for part in parts}
-    rest = max(0.0, whole - sum(parts.values()))
-    return Timed(state.read, {part: seconds / counts[part] for part, seconds in parts.items()}, rest, passes)
+    outside_parts = max(0.0, step - sum(parts.values()))
+    return Timed(state.read, {part: seconds / counts[part] for part, seconds in parts.items()}, outside_parts, passes)
 
 
 def _fastest_pass(state: State, width: int) -> float:
@@ -146,7 +146,7 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
 
         return stopped
 
-    found: list[tuple[float, dict[Part, float]]] = []
+    steps: list[tuple[float, dict[Part, float]]] = []
     with ExitStack() as hooks:
         for number, layer in enumerate(decoder.layers):
             for _, part in items_of(decoder, number):
@@ -155,10 +155,10 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
                     hooks.enter_context(module.register_forward_hook(stop(part)))
         for _ in range(_REPEATS + 1):
             spent.clear()
-            found.append((timed(state, [1])[1], dict(spent)))
+            steps.append((timed(state, [1])[1], dict(spent)))
             state.restore(before)
-    whole, parts = min(found[1:], key=lambda step: step[0])
-    return parts, whole
+    step_seconds, parts = min(steps[1:], key=lambda step: step[0])
+    return parts, step_seconds
 
 
 _WIDEST = 8
@@ -231,30 +231,30 @@ class SelfKnapspec(SelfDrafter):
         costs = {item: self.latencies.part(item[1], context) for item in self._items}
         weights, limit = weights_of(list(costs.values()), self.options["budgets"])
         weight = dict(zip(costs, weights, strict=True))
-        every = [item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)]
-        choices = [Choice((item,), weight.get(item, 0)) for item in every]
-        found = search(variants, choices, limit=limit, least=self.options["cosine"])
-        predicted = variants.likeliest(found.hidden)
+        items = [item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)]
+        choices = [Choice((item,), weight.get(item, 0)) for item in items]
+        layer_sets = search(variants, choices, limit=limit, min_cosine=self.options["cosine"])
+        predicted = variants.likeliest(layer_sets.hidden)
         hits = (predicted == predicted[:1]).sum(-1).tolist()
         acceptances = [(count + 0.5) / (predicted.shape[1] + 1) for count in hits]
-        step = self.latencies.rest + sum(self.latencies.part(part, context) for _, part in every)
-        steps = [step - sum(costs[item] for item in left_out) for left_out in found.left_out]
+        step = self.latencies.overhead + sum(self.latencies.part(part, context) for _, part in items)
+        steps = [step - sum(costs[item] for item in left_out) for left_out in layer_sets.left_out]
         passes = [self.latencies.verify(depth + 1, context) for depth in range(1, self.depth + 1)]
         # The set that leaves out nothing is no draft.
         drafts = slice(1, None) if len(steps) > 1 else slice(None)
         number, self._depth, rate = best_pair(acceptances[drafts], steps[drafts], passes)
         number += drafts.start or 0
-        self.left_out: Parts = found.left_out[number]
+        self.left_out: Parts = layer_sets.left_out[number]
         plain = 1 / self.latencies.verify(1, context)
         if self._may_pause and rate <= plain:
             self._depth = 0
         self._searches += 1
         self._found = {
             "context": context,
-            "sets": len(found.spent),
+            "sets": len(layer_sets.spent),
             "depth": self._depth,
             "acceptance": round(acceptances[number], 4),
-            "cosine": round(found.cosine[number], 4),
+            "cosine": round(layer_sets.cosine[number], 4),
             "tokens_per_s": round(rate, 3),
             "plain_tokens_per_s": round(plain, 3),
         }

@@ -44,7 +44,7 @@ class SelfSwift(SelfDrafter):
         self._count = min(max(1, round(self.options["skip"] * len(self._items))), max(1, len(self._items) - 1))
         self._generator = torch.Generator().manual_seed(self.options["seed"])
         # Every second layer first, then the others: as many parts as are to be skipped.
-        order = sorted(range(len(self._items)), key=lambda place: (self._items[place][0] % 2 == 0, place))
+        order = sorted(range(len(self._items)), key=lambda index: (self._items[index][0] % 2 == 0, index))
         self.left_out = self._parts(order[: self._count])
         self._tried: list[list[float]] = []
         self._scores: list[float] = []
@@ -74,13 +74,13 @@ class SelfSwift(SelfDrafter):
         return super().draft(current)
 
     def _try(self, current: Round, anchor: Snapshot, tokens: list[int]) -> None:
-        every = self.options["bayes"]
-        places = self._propose() if every and len(self._scores) % every == every - 1 else self._random()
-        rival = self._parts(places)
+        period = self.options["bayes"]
+        indices = self._propose() if period and len(self._scores) % period == period - 1 else self._random()
+        rival = self._parts(indices)
         with current.state.rewound(anchor):
             now = self._score(current, anchor, tokens, self.left_out)
             score = self._score(current, anchor, tokens, rival)
-        self._tried.append([float(place in places) for place in range(len(self._items))])
+        self._tried.append([float(index in indices) for index in range(len(self._items))])
         self._scores.append(score)
         self._since_better = 0 if score > now else self._since_better + 1
         if score > now:
@@ -96,22 +96,22 @@ class SelfSwift(SelfDrafter):
         return sum(guess == token for guess, token in zip(predicted, tokens[1:], strict=True)) / len(predicted)
 
     def _random(self) -> list[int]:
-        places: list[int] = torch.randperm(len(self._items), generator=self._generator)[: self._count].tolist()
-        return places
+        indices: list[int] = torch.randperm(len(self._items), generator=self._generator)[: self._count].tolist()
+        return indices
 
     def _propose(self) -> list[int]:
         """Return the set with the highest upper confidence bound of many."""
         proposals = [self._random() for _ in range(_PROPOSALS)]
-        known = torch.tensor(self._tried, dtype=torch.float64)
+        tried = torch.tensor(self._tried, dtype=torch.float64)
         scores = torch.tensor(self._scores, dtype=torch.float64)
         candidates = torch.zeros(_PROPOSALS, len(self._items), dtype=torch.float64)
-        for row, places in enumerate(proposals):
-            candidates[row, places] = 1.0
-        bound = upper_bound(known, scores, candidates, scale=self._count)
+        for row, indices in enumerate(proposals):
+            candidates[row, indices] = 1.0
+        bound = upper_bound(tried, scores, candidates, scale=self._count)
         return proposals[int(bound.argmax())]
 
-    def _parts(self, places: list[int]) -> Parts:
-        return frozenset(self._items[place] for place in places)
+    def _parts(self, indices: list[int]) -> Parts:
+        return frozenset(self._items[index] for index in indices)
 
     def describe(self) -> dict[str, object]:
         """Return what is left out now, and how the search stands."""
@@ -124,15 +124,15 @@ class SelfSwift(SelfDrafter):
         }
 
 
-def upper_bound(known: torch.Tensor, scores: torch.Tensor, candidates: torch.Tensor, *, scale: float) -> torch.Tensor:
+def upper_bound(tried: torch.Tensor, scores: torch.Tensor, candidates: torch.Tensor, *, scale: float) -> torch.Tensor:
     """Return mean + 2.5 standard deviations of a Gaussian process at `candidates`.
 
-    `known`: sets that were tried, `[tries, parts]` of 0 and 1; `scores`: `[tries]`; `candidates`: `[sets, parts]`.
+    `tried`: sets, `[tries, parts]` of 0 and 1; `scores`: `[tries]`; `candidates`: `[sets, parts]`.
     """
     mean = scores.mean()
-    kernel = (-torch.cdist(known, known).square() / scale).exp()
-    factor = torch.linalg.cholesky(kernel + _NOISE * torch.eye(len(known), dtype=known.dtype))
-    across = (-torch.cdist(candidates, known).square() / scale).exp()
+    kernel = (-torch.cdist(tried, tried).square() / scale).exp()
+    factor = torch.linalg.cholesky(kernel + _NOISE * torch.eye(len(tried), dtype=tried.dtype))
+    across = (-torch.cdist(candidates, tried).square() / scale).exp()
     weights = torch.cholesky_solve((scores - mean)[:, None], factor)[:, 0]
     solved = torch.linalg.solve_triangular(factor, across.T, upper=False)
     spread = (scores.var(correction=0) + 1e-6) ** 0.5
