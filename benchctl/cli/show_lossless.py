@@ -13,6 +13,7 @@ from benchctl.reports.json_output import print_json
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
+from benchctl.words import sweep as sweep_words
 from benchctl.words.scope import scope_lines
 
 MOST_PROMPTS = 6
@@ -37,7 +38,7 @@ def print_document(run: RunData, verified: Verified) -> None:
         "replayed": None if scores is None or not scores.decoded else _replayed(scores),
     }
     if verified.outputs.not_judged:
-        document["unjudged"] = verified.outputs.not_judged
+        document["unjudged"] = sweep_words.not_judged(verified.outputs.not_judged)
     print_json("verify-lossless", document)
 
 
@@ -52,7 +53,7 @@ def print_tables(run: RunData, verified: Verified) -> None:
     out.say(f"Run {run.name}: every arm against {against}, {counts}")
     out.say()
     if verified.outputs.not_judged:
-        out.say(verified.outputs.not_judged)
+        out.say(sweep_words.not_judged(verified.outputs.not_judged))
         out.say()
     out.table(verdict_counts(found))
     for line in scope_lines(found):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import (
     ENOUGH_PROMPTS,
@@ -15,7 +14,7 @@ from benchctl.analysis.advice import (
     shown_for_others,
     shown_to_draft,
 )
-from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences
+from benchctl.analysis.conditions.sweep import axis_rows
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.analysis.warnings import NOTED
@@ -24,9 +23,7 @@ from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeri
 from benchctl.text import listed, plural
 from benchctl.words import advice as advice_words
 from benchctl.words import numbers
-
-if TYPE_CHECKING:
-    from benchctl.analysis.conditions.results import Crossing, Level
+from benchctl.words import sweep as sweep_words
 
 _UNFINISHED = {
     "started": "This run is not finished: it is still running, or benchctl was killed. Finish it with: "
@@ -45,13 +42,6 @@ _MOST_NAMED = 3
 """Arms that the first sentence names."""
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-
-_OTHERWISE = {
-    "always helps": "helps at every concurrency with {}",
-    "never helps": "costs throughput at every concurrency with {}",
-    "otherwise": "helps at some concurrencies and costs at lower ones with {}",
-    "cannot be said": "has an undetermined limit with {}",
-}
 
 
 def headline(analysis: Analysis) -> str:
@@ -74,7 +64,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
     if "searched" in warned:
         return "No conclusion: this run is a search; the setting it chose is confirmed in a separate run."
-    if lead := _lead(analysis):
+    if analysis.sweep is not None and (lead := sweep_words.lead(analysis.sweep)):
         return lead
     synthetic, inactive = synthetic_arms(analysis.verdicts), inactive_arms(analysis)
     verdicts = [verdict for verdict in verdicts if verdict.arm not in synthetic]
@@ -256,7 +246,7 @@ def fidelity(analysis: Analysis) -> str:
     }
     scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in there.items() if arms)
     statement = assessed.replace("Every answer", f"{where}, every answer")
-    return f"{statement} {unjudged}{f' So {scored}.' if assessed and scored else ''}".strip()
+    return f"{statement} {sweep_words.not_judged(unjudged)}{f' So {scored}.' if assessed and scored else ''}".strip()
 
 
 def _counted(analysis: Analysis, verdicts: list[Verdict]) -> str:
@@ -307,35 +297,17 @@ def faults(analysis: Analysis) -> list[tuple[str, str]]:
     return [(arm, f"{kind} in {', '.join(prompts)}") for arm, kind, prompts in named if prompts]
 
 
-def _lead(analysis: Analysis) -> str | None:
-    """The first sentence of a sweep of concurrency; `None` for every other run."""
-    found = [curve for curve in _curves(analysis) if len(curve.helps_at + curve.loses_at + curve.undecided_at) > 1]
-    if len(found) < 2:
-        return found[0].sentence if found else None
-    several = len({crossing.temperature for crossing in found}) > 1
-    names = {
-        id(crossing): f"{crossing.arm} at temperature {crossing.temperature:g}" if several else crossing.arm
-        for crossing in found
-    }
-    crosses = [f"{curve.where} with {names[id(curve)]}" for curve in found if curve.outcome == "crosses"]
-    parts = [f"stops helping as concurrency grows, {listed(crosses)}"] if crosses else []
-    for outcome, phrase in _OTHERWISE.items():
-        of_outcome = [names[id(crossing)] for crossing in found if crossing.outcome == outcome]
-        parts += [phrase.format(listed(of_outcome))] if of_outcome else []
-    return f"Total throughput: speculation {'; '.join(parts)}."
-
-
 def findings(analysis: Analysis) -> list[str]:
     """Further findings for the start of the report, a sentence each; empty where nothing was swept."""
     if analysis.sweep is None:
         return []
-    lead = _lead(analysis)
-    found = [curve.sentence for curve in _curves(analysis) if curve.sentence != lead]
+    lead = sweep_words.lead(analysis.sweep)
+    found = [sentence for sentence in sweep_words.crossings(analysis.sweep) if sentence != lead]
     if "rate" in analysis.sweep.dimensions:
-        found += _rates(analysis.sweep.levels)
+        found += sweep_words.rates(analysis.sweep.levels)
     if analysis.sweep.over_axes:
         found += _groups(analysis)
-    return found + condition_sentences(analysis)
+    return found + sweep_words.curves(analysis)
 
 
 def _groups(analysis: Analysis) -> Iterator[str]:
@@ -348,25 +320,6 @@ def _groups(analysis: Analysis) -> Iterator[str]:
             best = f"{who} is {fastest.arm}, {numbers.ratio(fastest.speedup)}. "
         where = ", ".join(f"{axis} {label}" for axis, label in rows[group.baseline].labels.items()) or group.baseline
         yield f"{where}: {best}{advice_words.action(group)}"
-
-
-def _rates(levels: list[Level]) -> Iterator[str]:
-    """Which rates each arm keeps up with."""
-    for of in dict.fromkeys(row.of for row in levels):
-        rows = [row for row in levels if row.of == of and row.arrival is not None]
-        kept, lost, unknown = (
-            list(dict.fromkeys(f"{row.rate:g}" for row in rows if row.arrival and row.arrival.kept_up is state))
-            for state in (True, False, None)
-        )
-        parts = [f"keeps up with {listed(kept)}"] if kept else []
-        parts += [f"does not keep up with {listed(lost)}"] if lost else []
-        parts += [f"undetermined (too few requests) at {listed(unknown)}"] if unknown else []
-        if parts:
-            yield f"{of}, requests a second: {'; '.join(parts)}."
-
-
-def _curves(analysis: Analysis) -> list[Crossing]:
-    return analysis.sweep.crossings if analysis.sweep else []
 
 
 TARGET_ALONE = "the target alone"

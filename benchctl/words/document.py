@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.words import advice as advice_words
 from benchctl.words import experiment as experiment_words
+from benchctl.words import sweep as sweep_words
 from benchctl.words import verdict as verdict_words
 
 if TYPE_CHECKING:
@@ -27,4 +28,10 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
                 advice["output"] = advice_words.output(row)
         if analysis.decision.next is not None:
             document["decision"]["next"]["sentence"] = experiment_words.sentence(analysis.decision.next)
+    if analysis.sweep is not None:
+        unjudged = analysis.sweep.unjudged
+        document["sweep"]["unjudged"] = None if unjudged is None else sweep_words.not_judged(unjudged)
+        sentences = sweep_words.crossings(analysis.sweep)
+        for written, sentence in zip(document["sweep"]["crossings"], sentences, strict=True):
+            written["sentence"] = sentence
     return document

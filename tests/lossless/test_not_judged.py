@@ -14,6 +14,7 @@ from benchctl.cli.app import app
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import OutputComparison, analyse_run
+from benchctl.words.sweep import crossings
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 from tests.resealed import reseal
 
@@ -177,14 +178,11 @@ def test_a_baseline_that_did_not_run_as_requested_decides_no_level(tmp_path: Pat
     assert sweep is not None
     (crossing,) = sweep.crossings
     assert (crossing.helps_at, crossing.undecided_at) == ([1], [4])
-    assert "undetermined at 4" in crossing.sentence
+    assert crossing.doubts == {"baseline refused": [4]}
 
 
 def test_each_temperature_has_its_own_sentence(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), temperature=(0.0, 0.8)), Server(block_noise=0.2))
     sweep = analyse_run(open_run(tmp_path / "run")).sweep
     assert sweep is not None
-    assert [crossing.sentence.partition(", ")[0] for crossing in sweep.crossings] == [
-        "At temperature 0",
-        "At temperature 0.8",
-    ]
+    assert [sentence.partition(", ")[0] for sentence in crossings(sweep)] == ["At temperature 0", "At temperature 0.8"]

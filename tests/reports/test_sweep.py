@@ -16,6 +16,7 @@ from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.first_screen import screen_rows
 from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report
+from benchctl.words.sweep import crossings
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 from tests.reports.page_text import page_tables
@@ -192,7 +193,7 @@ def test_the_terminal_says_it_too(tmp_path: Path, width: int) -> None:
     print_summary(console, found, "results/a/b")
     told = " ".join(console.export_text().split())
     assert found.sweep is not None
-    assert found.sweep.crossings[0].sentence in told
+    assert crossings(found.sweep)[0] in told
     for row in found.sweep.levels:
         assert row.arm in told
         assert f"{row.throughput:.1f}" in told

@@ -102,6 +102,8 @@ class Level(Result):
 
 
 CrossingOutcome = Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
+LevelDoubt = Literal["not compared", "baseline refused", "refused", "not drafted", "contains 1", "no interval"]
+"""Why a level's throughput does not show the effect of speculation."""
 
 
 class Crossing(Result):
@@ -118,12 +120,21 @@ class Crossing(Result):
     loses_at: list[int]
     """Levels whose interval lies above, or below, 1."""
     undecided_at: list[int]
-    sentence: str
+    doubts: dict[LevelDoubt, list[int]]
+    """Why, and at which of `undecided_at`."""
 
-    @property
-    def where(self) -> str:
-        """Of `crosses`, for a sentence: `at about 5.3`, or between which levels."""
-        return f"at about {self.at:.1f}" if self.at else f"between {max(self.helps_at)} and {min(self.loses_at)}"
+
+class NotJudged(Result):
+    """The conditions under which losslessness is not assessed."""
+
+    concurrencies: list[int]
+    """Of a closed loop: answers of overlapping requests are not reproducible."""
+    rates: list[float]
+    """Of an open loop, for the same reason."""
+    temperatures: list[float]
+    """At which answers are sampled, while another condition's are greedy."""
+    some_judged: bool
+    """Whether losslessness is assessed under another condition."""
 
 
 class Sweep(Result):
@@ -134,8 +145,8 @@ class Sweep(Result):
     levels: list[Level]
     """Condition by condition, each with its baseline."""
     crossings: list[Crossing]
-    unjudged: str | None
-    """Where losslessness is not assessed, and why; `None` where it is everywhere."""
+    unjudged: NotJudged | None
+    """`None` where losslessness is assessed under every condition."""
 
     @property
     def over_axes(self) -> bool:

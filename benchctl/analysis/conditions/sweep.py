@@ -17,23 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.cells import axes_of, states
 from benchctl.analysis.conditions.load import find_levels
-from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, Sweep
+from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, LevelDoubt, NotJudged, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
 from benchctl.analysis.round_model import join_rounds
 from benchctl.analysis.warnings import cautions, in_order
-from benchctl.text import listed
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
     from benchctl.data.manifest import Manifest
 
-
-WHY = "Concurrent outputs are not reproducible on these engines"
-SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-sampling` compares distributions)"
-MEASURE = "Measure the same arms one request at a time, too: `matrix: {concurrency: [1, …]}`, without `rate`."
 
 FILLED = 0.75
 """So much of a concurrency must have been in flight on average."""
@@ -69,62 +64,46 @@ def find_sweep(
     )
 
 
-def where_not_judged(groups: Sequence[Group]) -> str | None:
-    """Return under which conditions losslessness is not assessed, and why; `None` where it is everywhere."""
+def where_not_judged(groups: Sequence[Group]) -> NotJudged | None:
+    """Return under which conditions losslessness is not assessed; `None` where it is everywhere."""
     overlapping = [group.key for group in groups if group.overlapping and group.key]
     sampled = [group.key for group in groups if group.sampled and group.key]
-    sentences = []
-    if overlapping:
-        several = sorted({key.concurrency for key in overlapping if key.rate is None})
-        rates = sorted({key.rate for key in overlapping if key.rate is not None})
-        places = [f"concurrency {', '.join(map(str, several))}"] if several else []
-        places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests per second"] if rates else []
-        where = " or at ".join(places)
-        sentences.append(
-            f"Answers are compared one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}. There an arm is "
-            "assessed by its whole answers alone, scored on the target."
-        )
-        if not any(group.judged for group in groups):
-            sentences.append(f"Nothing was measured one request at a time. {MEASURE}")
-    if sampled:
-        warm = ", ".join(f"{heat:g}" for heat in sorted({key.temperature for key in sampled}))
-        start = "Nor is it assessed" if sentences else "Losslessness is not assessed"
-        sentences.append(f"{start} at temperature {warm}. {SAMPLED}.")
-    return " ".join(sentences) or None
+    if not overlapping and not sampled:
+        return None
+    return NotJudged(
+        concurrencies=sorted({key.concurrency for key in overlapping if key.rate is None}),
+        rates=sorted({key.rate for key in overlapping if key.rate is not None}),
+        temperatures=sorted({key.temperature for key in sampled}),
+        some_judged=any(group.judged for group in groups),
+    )
 
 
-def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[Crossing]:
-    """Of every arm and temperature whose closed loop was measured with several requests at once."""
+def _crossings(levels: Sequence[Level], doubts: dict[str, LevelDoubt | None]) -> list[Crossing]:
+    """Return those of every arm and temperature whose closed loop was measured with several requests at once."""
     curves: dict[tuple[str, float, str], list[Point]] = {}
     for row in levels:
         if row.rate is None and not row.is_baseline:
             point = Point(row.concurrency, row.throughput_speedup, row.throughput_interval, doubts[row.arm])
             length = [] if row.context_length is None else [f"{row.context_length} tokens"]
-            where = ", ".join([*row.axes.values(), *length])
-            curves.setdefault((row.of, row.temperature, where), []).append(point)
-    found = [
-        find_crossing(f"{arm} ({where})" if where else arm, temperature, points)
-        for (arm, temperature, where), points in curves.items()
+            labels = ", ".join([*row.axes.values(), *length])
+            curves.setdefault((row.of, row.temperature, labels), []).append(point)
+    return [
+        find_crossing(f"{arm} ({labels})" if labels else arm, temperature, points)
+        for (arm, temperature, labels), points in curves.items()
         if any(point.concurrency > 1 for point in points)
     ]
-    if len({crossing.temperature for crossing in found}) < 2:
-        return found
-    return [
-        crossing.model_copy(update={"sentence": f"At temperature {crossing.temperature:g}, {crossing.sentence}"})
-        for crossing in found
-    ]
 
 
-def _doubt(row: Level, verdict: Verdict | None, *, refused: bool) -> str | None:
-    """Why a level's throughput does not show the effect of speculation."""
+def _doubt(row: Level, verdict: Verdict | None, *, refused: bool) -> LevelDoubt | None:
+    """Return why a level's throughput does not show the effect of speculation."""
     if row.throughput_speedup is None:
-        return "no cell can be compared with the baseline's"
+        return "not compared"
     if refused:
-        return "a cell of the baseline did not run what the recipe requests"
+        return "baseline refused"
     if verdict is not None and verdict.attestation == "failed":
-        return "a cell did not run what the recipe requests"
+        return "refused"
     if verdict is not None and verdict.attestation in ("idle", "off"):
-        return "nothing was drafted"
+        return "not drafted"
     return None
 
 
@@ -189,8 +168,7 @@ class Point(NamedTuple):
     ratio: float | None
     """`Level.throughput_speedup`."""
     interval: Interval | None
-    doubt: str | None = None
-    """Why this ratio does not show the effect of speculation, as the end of a sentence."""
+    doubt: LevelDoubt | None = None
 
     @property
     def sign(self) -> int:
@@ -203,27 +181,29 @@ class Point(NamedTuple):
 def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Crossing:
     """Conclude from an arm's levels; `arm` is the recipe's."""
     points = sorted(points, key=lambda point: point.concurrency)
-    helps, loses, open_ = (
-        [point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0)
-    )  # fmt: skip
+    helps, loses, undecided = ([point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0))
     at = None
     outcome: CrossingOutcome = "cannot be said"
     if helps and loses:
         outcome = "crosses" if max(helps) < min(loses) else "otherwise"
         at = _where(points, max(helps), min(loses)) if outcome == "crosses" else None
-    elif (helps or loses) and not open_ and len(points) > 1:
+    elif (helps or loses) and not undecided and len(points) > 1:
         outcome = "always helps" if helps else "never helps"
-    found = Crossing(
+    doubts: dict[LevelDoubt, list[int]] = {}
+    for point in points:
+        if not point.sign:
+            doubt = point.doubt or ("contains 1" if point.interval else "no interval")
+            doubts.setdefault(doubt, []).append(point.concurrency)
+    return Crossing(
         arm=arm,
         temperature=temperature,
         outcome=outcome,
         at=at,
         helps_at=helps,
         loses_at=loses,
-        undecided_at=open_,
-        sentence="",
+        undecided_at=undecided,
+        doubts=doubts,
     )
-    return found.model_copy(update={"sentence": _sentence(found, points)})
 
 
 def _where(points: Sequence[Point], low: int, high: int) -> float | None:
@@ -235,22 +215,6 @@ def _where(points: Sequence[Point], low: int, high: int) -> float | None:
         return None
     (x, y), (next_x, next_y) = passes[0]
     return exp(x + (next_x - x) * y / (y - next_y))
-
-
-def _sentence(found: Crossing, points: Sequence[Point]) -> str:
-    """Return at which levels an arm helps, costs, or neither is shown and why, and where the curves cross."""
-    if len(points) == 1:
-        return f"{found.arm}: only concurrency {points[0].concurrency} was measured, so no crossing can be found."
-    parts = [f"helps at concurrency {listed(found.helps_at)}"] if found.helps_at else []
-    parts += [f"costs throughput at {listed(found.loses_at)}"] if found.loses_at else []
-    reasons: dict[str, list[int]] = {}
-    for point in points:
-        if not point.sign:
-            unknown = "the interval contains 1" if point.interval else "too few whole blocks for an interval"
-            reasons.setdefault(point.doubt or unknown, []).append(point.concurrency)
-    parts += [f"is undetermined at {listed(levels)} ({why})" for why, levels in reasons.items()]
-    crossing = f": the curves cross {found.where}" if found.outcome == "crosses" else ""
-    return f"{found.arm}, total throughput: {'; '.join(parts)}{crossing}."
 
 
 CONTEXT, TEMPERATURE = "context_length", "temperature"
@@ -341,29 +305,40 @@ def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None
     return found
 
 
-def condition_sentences(analysis: Analysis) -> list[str]:
-    """Return for every arm how its speed-up changes with prompt length and temperature, and where it crosses 1."""
-    sentences, rows = [], axis_rows(analysis)
-    for axis, unit in ((CONTEXT, "{} tokens"), (TEMPERATURE, "temperature {}")):
-        curves: dict[str, list[AxisRow]] = {}
+@dataclass(frozen=True)
+class ConditionCurve:
+    """How the speed-up of an arm changes with prompt length or temperature."""
+
+    arm: str
+    """With its labels on the other axes."""
+    axis: str
+    labels: list[str]
+    ratios: list[float]
+    crosses_after: int | None
+    """Index of the label after which it crosses 1, as far as the verdicts at both sides show it."""
+    throughout: str | None
+    """`faster` or `slower`, where it is so at every label."""
+
+
+def find_curves(analysis: Analysis) -> Iterator[ConditionCurve]:
+    """Yield the curve of every arm over prompt length, then over temperature."""
+    rows = axis_rows(analysis)
+    for axis in (CONTEXT, TEMPERATURE):
+        by_arm: dict[str, list[AxisRow]] = {}
         for row in rows:
             compared = axis in row.labels and not row.level.is_baseline and row.ratio is not None
             if compared and not row.level.overlapping:  # else whole answers decide, not the decode rate
-                curves.setdefault(row.other_labels(axis), []).append(row)
-        for name, own in curves.items():
-            points = sorted(own, key=lambda row: float(row.labels[axis]))
-            places = [unit.format(row.labels[axis]) for row in points]
-            values = ", ".join(f"{row.ratio:.2f}× at {place}" for row, place in zip(points, places, strict=True))
-            sentences.append(f"{name}: {values}; {_place_of_one(points, places)}.")
-    return sentences
-
-
-def _place_of_one(points: Sequence[AxisRow], places: Sequence[str]) -> str:
-    """Between which places a curve crosses 1, as far as the verdicts at both show it."""
-    speeds = [row.verdict.speed if row.verdict else "unknown" for row in points]
-    for number, (before, after) in enumerate(pairwise(speeds)):
-        if {before, after} == {"faster", "slower"}:
-            return f"it crosses 1 between {places[number]} and {places[number + 1]}"
-    if set(speeds) <= {"faster"} or set(speeds) <= {"slower"}:
-        return f"it is {speeds[0]} throughout"
-    return "where it crosses 1 is undetermined"
+                by_arm.setdefault(row.other_labels(axis), []).append(row)
+        for arm, of_arm in by_arm.items():
+            points = sorted(of_arm, key=lambda row: float(row.labels[axis]))
+            speeds = [row.verdict.speed if row.verdict else "unknown" for row in points]
+            crossings = (n for n, pair in enumerate(pairwise(speeds)) if {*pair} == {"faster", "slower"})
+            alike = set(speeds) <= {"faster"} or set(speeds) <= {"slower"}
+            yield ConditionCurve(
+                arm=arm,
+                axis=axis,
+                labels=[row.labels[axis] for row in points],
+                ratios=[row.ratio or 0.0 for row in points],
+                crosses_after=next(crossings, None),
+                throughout=speeds[0] if alike else None,
+            )

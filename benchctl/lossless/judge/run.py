@@ -21,8 +21,9 @@ from dataclasses import replace
 from benchctl.analysis.analyse import Condition, analyse, conditions_of
 from benchctl.analysis.answers import Answers, degeneration, find_consistency
 from benchctl.analysis.cells import attestations, failed_cells, speculates
+from benchctl.analysis.conditions.results import NotJudged
 from benchctl.analysis.conditions.split import Group
-from benchctl.analysis.conditions.sweep import SAMPLED, WHY, where_not_judged
+from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import ArmAudit, ControlTest
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, LosslessVerdict, SelfConsistency
@@ -35,6 +36,7 @@ from benchctl.lossless.judge.control import control_sentence, find_controls
 from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_evidence
 from benchctl.lossless.judge.selection import Selection, select_answers
 from benchctl.lossless.judge.verdicts import find_losslessness, greedy, plainly_equal
+from benchctl.words import sweep as sweep_words
 
 VOUCHED = "only_speculation_differs"
 """The key of `engine` by which a user vouches for it."""
@@ -165,7 +167,7 @@ def find_not_judged(
     """
     if audit is not None and (audit.lacking is None or audit.answers):
         return _audited(frame, answers, arm, audit)
-    why = WHY if group.overlapping else SAMPLED
+    why = sweep_words.OVERLAPPING if group.overlapping else sweep_words.SAMPLED
     flaws = [sentence for kind in _flaws(frame, answers, arm) for sentence in kind]
     if not judged_elsewhere:
         reason = f"{why}, and nothing was measured one request at a time."
@@ -339,8 +341,8 @@ class OutputComparison:
         return {name for arm in self.arms for name in (arm, self._of[arm])}
 
     @property
-    def not_judged(self) -> str | None:
-        """Where losslessness is not assessed, and why; `None` where it is everywhere."""
+    def not_judged(self) -> NotJudged | None:
+        """Where losslessness is not assessed; `None` where it is everywhere."""
         return where_not_judged([condition.group for condition in self._conditions])
 
     @property

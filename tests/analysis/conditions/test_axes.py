@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.conditions.split import parts_of
-from benchctl.analysis.conditions.sweep import axis_rows, condition_sentences, pareto_front, varied_axes
+from benchctl.analysis.conditions.sweep import axis_rows, find_curves, pareto_front, varied_axes
 from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
@@ -18,6 +18,7 @@ from benchctl.data.store import RunData
 from benchctl.lossless.judge.run import OutputComparison, analyse_run
 from benchctl.reports.figures.sweep import draw_pareto
 from benchctl.reports.write import render_files
+from benchctl.words.sweep import curves
 from tests.analysis.conftest import build_manifest, build_record
 
 SPEC = {"type": "draft-simple", "max": 4}
@@ -260,7 +261,7 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     manifest, records = of_lengths(rates)
     run = RunData(Path("x"), manifest, records, [])
     analysis = analyse_run(run)
-    assert condition_sentences(analysis) == [
+    assert curves(analysis) == [
         "spec: 1.50× at 100 tokens, 0.60× at 900 tokens; it crosses 1 between 100 tokens and 900 tokens."
     ]
     assert analysis.sweep is not None
@@ -270,4 +271,5 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     assert "<h2>By context length</h2>" in files["index.html"].decode()
     assert "figures/by-context.svg" in files
     manifest, records = of_lengths(rates | {"spec-ctx900": 10.0})
-    assert "undetermined" in condition_sentences(analyse_run(RunData(Path("x"), manifest, records, [])))[0]
+    (curve,) = find_curves(analyse_run(RunData(Path("x"), manifest, records, [])))
+    assert (curve.labels, curve.crosses_after, curve.throughout) == (["100", "900"], None, None)

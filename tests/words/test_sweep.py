@@ -1,0 +1,55 @@
+"""What is said of a sweep. That the conclusions are right is tested where they are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.conditions.results import Crossing, NotJudged, Sweep
+from benchctl.words.sweep import crossings, lead, not_judged
+
+CROSSES = Crossing(
+    arm="spec", temperature=0.0, outcome="crosses", at=5.25, helps_at=[1, 4], loses_at=[8], undecided_at=[], doubts={}
+)
+
+
+def sweep(*found: Crossing) -> Sweep:
+    return Sweep(dimensions=["concurrency"], levels=[], crossings=list(found), unjudged=None)
+
+
+CROSSINGS: list[tuple[dict[str, Any], str]] = [
+    ({}, "spec, total throughput: helps at concurrency 1 and 4; costs throughput at 8: the curves cross at about 5.2."),
+    ({"at": None}, "spec, total throughput: helps at concurrency 1 and 4; costs throughput at 8: the curves cross "
+     "between 4 and 8."),
+    ({"loses_at": [], "undecided_at": [2, 8], "outcome": "cannot be said", "doubts": {"contains 1": [2, 8]}},
+     "spec, total throughput: helps at concurrency 1 and 4; is undetermined at 2 and 8 (the interval contains 1)."),
+    ({"helps_at": [], "outcome": "cannot be said"},
+     "spec: only concurrency 8 was measured, so no crossing can be found."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence"), CROSSINGS)
+def test_a_crossing_in_a_sentence(fields: dict[str, Any], sentence: str) -> None:
+    assert crossings(sweep(CROSSES.model_copy(update=fields))) == [sentence]
+
+
+def test_several_temperatures_are_named_and_several_arms_are_counted_first() -> None:
+    warm = CROSSES.model_copy(update={"temperature": 0.8})
+    assert [sentence.partition(",")[0] for sentence in crossings(sweep(CROSSES, warm))] == [
+        "At temperature 0",
+        "At temperature 0.8",
+    ]
+    never = CROSSES.model_copy(update={"arm": "ngram", "outcome": "never helps"})
+    assert lead(sweep(CROSSES, never)) == (
+        "Total throughput: speculation stops helping as concurrency grows, at about 5.2 with spec; costs throughput at "
+        "every concurrency with ngram."
+    )
+    assert lead(sweep(CROSSES)) == crossings(sweep(CROSSES))[0]
+
+
+def test_conditions_that_are_not_judged_are_named() -> None:
+    text = not_judged(NotJudged(concurrencies=[2, 4], rates=[0.5], temperatures=[0.8], some_judged=False))
+    assert "not at concurrency 2, 4 or at 0.5 requests per second: concurrent outputs" in text
+    assert "Nothing was measured one request at a time." in text
+    assert "Nor is it assessed at temperature 0.8." in text
