@@ -45,9 +45,9 @@ def arm_of(type_: Any = None, args: Sequence[str] = (), **keys: Any) -> Arm:
     return Arm(name="arm", speculation=Speculation(type=type_, **keys) if type_ else None, args=list(args))
 
 
-def fault(name: str, **more: str) -> Mapping[str, str]:
+def fault(name: str, **variables: str) -> Mapping[str, str]:
     """The environment that has the scripted server misbehave."""
-    return {"FAKE_FAULT": name, "FAKE_HELP": str(HERE / "data" / "help_current.txt"), **more}
+    return {"FAKE_FAULT": name, "FAKE_HELP": str(HERE / "data" / "help_current.txt"), **variables}
 
 
 def outsider(server: LaunchedServer, headers: Mapping[str, str] | None = None) -> httpx.Client:
@@ -55,8 +55,10 @@ def outsider(server: LaunchedServer, headers: Mapping[str, str] | None = None) -
     access = server.access
     assert access is not None and access.socket_path is not None
     assert stat.S_IMODE(access.folder.stat().st_mode) == 0o700
-    transport, kept = httpx.HTTPTransport(uds=str(access.socket_path)), httpx.Headers(headers, encoding="utf-8")
-    return httpx.Client(base_url="http://localhost", transport=transport, headers=kept)
+    transport = httpx.HTTPTransport(uds=str(access.socket_path))
+    return httpx.Client(
+        base_url="http://localhost", transport=transport, headers=httpx.Headers(headers, encoding="utf-8")
+    )
 
 
 def complete(server: Server, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
@@ -64,14 +66,14 @@ def complete(server: Server, prompt: Rendered, sampling: Sampling, on_tokens: Pr
     return asyncio.run(server.complete(prompt, sampling, on_tokens))
 
 
-def at_once(server: Server, prompts: Sequence[Rendered], sampling: Sampling, most: int = 1024) -> list[Completion]:
-    """Ask everything, `most` at a time."""
+def at_once(server: Server, prompts: Sequence[Rendered], sampling: Sampling, limit: int = 1024) -> list[Completion]:
+    """Send all requests, `limit` at a time."""
 
     async def together() -> list[Completion]:
-        limit = asyncio.Semaphore(most)
+        semaphore = asyncio.Semaphore(limit)
 
         async def one(prompt: Rendered) -> Completion:
-            async with limit:
+            async with semaphore:
                 return await server.complete(prompt, sampling)
 
         return await asyncio.gather(*map(one, prompts))

@@ -80,9 +80,9 @@ def foreign_pair(tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFacto
     for index in tokens.data[300:400]:
         of_length.setdefault(len(tokens.parts[index]), []).append(index)
     for places in of_length.values():
-        for one, other in zip(places[::2], places[1::2], strict=False):
-            first, second = bytes(tokens.parts[one]), bytes(tokens.parts[other])
-            tokens.parts[one][:], tokens.parts[other][:] = list(second), list(first)
+        for first, second in zip(places[::2], places[1::2], strict=False):
+            texts = bytes(tokens.parts[first]), bytes(tokens.parts[second])
+            tokens.parts[second][:], tokens.parts[first][:] = map(list, texts)
     reader.data.flush()
     return ResolvedPair(tiny_pair.target, resolved(path))
 

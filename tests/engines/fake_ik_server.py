@@ -29,10 +29,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply(self, body: object) -> None:
         key = Path(sys.argv[sys.argv.index("--api-key-file") + 1]).read_text().strip()
-        known = self.path == "/health" or self.headers.get("Authorization") == f"Bearer {key}"
-        self.send_response(200 if known else 401)
+        allowed = self.path == "/health" or self.headers.get("Authorization") == f"Bearer {key}"
+        self.send_response(200 if allowed else 401)
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode() if known else b"{}")
+        self.wfile.write(json.dumps(body).encode() if allowed else b"{}")
 
     def do_GET(self) -> None:
         model = sys.argv[sys.argv.index("-m") + 1]

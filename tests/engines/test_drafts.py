@@ -123,7 +123,7 @@ def test_unusable_rows_by_depth_leave_the_totals(rows: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "tokens", "said"),
+    ("extra", "tokens", "message"),
     [
         (
             {"timings": {"draft_n": 3, "draft_n_accepted": 4}},
@@ -147,10 +147,10 @@ def test_unusable_rows_by_depth_leave_the_totals(rows: object) -> None:
     ],
 )
 def test_contradictions_are_named_but_for_tokens_past_the_end(
-    extra: dict[str, Any], tokens: int, said: str | None
+    extra: dict[str, Any], tokens: int, message: str | None
 ) -> None:
     drafts = read_drafts(extra, {})
     assert drafts is not None
     sentences = contradictions(drafts.ledger, tokens)
-    assert len(sentences) == (said is not None)
-    assert (said or "") in "".join(sentences)
+    assert len(sentences) == (message is not None)
+    assert (message or "") in "".join(sentences)

@@ -159,7 +159,7 @@ def as_stream(events: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_is_an_answer_or_an_error(name: str) -> None:
-    sound = [json.dumps(one).encode() for one in STREAMS[name]]
+    sound = [json.dumps(event).encode() for event in STREAMS[name]]
     end = b"" if name == "llama.cpp" else b"data: [DONE]\n\n"
     READERS[name]([as_stream(sound) + end])
 
@@ -168,13 +168,13 @@ def test_a_stream_is_an_answer_or_an_error(name: str) -> None:
     def one(data: st.DataObject) -> None:
         events = list(sound)
         if data.draw(st.booleans()):
-            place = data.draw(st.integers(0, len(events) - 1))
-            events[place] = data.draw(mistaken(STREAMS[name][place])).replace(b"\n", b"")
+            index = data.draw(st.integers(0, len(events) - 1))
+            events[index] = data.draw(mistaken(STREAMS[name][index])).replace(b"\n", b"")
             stream = as_stream(events) + end
         else:
             stream = data.draw(spoilt(as_stream(events) + end))
         size = data.draw(st.sampled_from([1, 7, 100_000]))
-        chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+        chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
         outcome(f"stream of {name}", lambda: READERS[name](chunks), codes=(3,))
 
     one()
@@ -300,8 +300,8 @@ def test_an_endpoint_that_reports_nonsense_is_inspected(absent: str) -> None:
             "/metrics": COUNTED
         }
         path = data.draw(st.sampled_from(sorted(pages)))
-        whole = data.draw(st.booleans()) and path in PAGES and isinstance(PAGES[path], dict)
-        pages[path] = data.draw(mistaken(PAGES[path]) if whole else spoilt(pages[path]))
+        unbroken = data.draw(st.booleans()) and path in PAGES and isinstance(PAGES[path], dict)
+        pages[path] = data.draw(mistaken(PAGES[path]) if unbroken else spoilt(pages[path]))
         outcome("endpoint", lambda: discover(cast("HttpClient", Told(pages)), address), codes=(3,))
 
     one()
@@ -315,8 +315,8 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
             way = data.draw(st.sampled_from(places(PAGES[path])[1:]))
             info = changed(PAGES[path], way, data.draw(VALUES), drop=data.draw(st.booleans()))
             if path == "/server_info":
-                asked = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
-                sglang_server.attest(asked, info, Tally(1, 9, 8, 9, 1, 4, 1), drafted=4, cached=0)
+                requested = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
+                sglang_server.attest(requested, info, Tally(1, 9, 8, 9, 1, 4, 1), drafted=4, cached=0)
             elif path == "/info":
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
                 transformers_server.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)
@@ -373,10 +373,10 @@ def test_scores_are_log_probabilities_of_tokens_or_none(name: str) -> None:
             answer = decode(data.draw(mistaken(SCORED[name])))
         except ValueError:
             return
-        found: list[Mapping[int, float]] = []
+        tables: list[Mapping[int, float]] = []
         with suppress(EngineError):
-            found = SCORES[name](answer) if isinstance(answer, dict) else []
-        for logprobs in found:
+            tables = SCORES[name](answer) if isinstance(answer, dict) else []
+        for logprobs in tables:
             for token, value in logprobs.items():
                 assert type(token) is int
                 assert 0 <= token < 2**31

@@ -13,7 +13,7 @@ THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
 
 
 @pytest.mark.parametrize(
-    ("kind", "argv", "env", "found"),
+    ("kind", "argv", "env", "expected"),
     [
         ("llama.cpp", "llama-server --spec-type draft-simple --spec-synth-len 3", {}, [SYNTHETIC]),
         ("llama.cpp", "llama-server --spec-synth-rates=0.9,0.5", {}, [SYNTHETIC]),
@@ -38,8 +38,8 @@ THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
         ("openai", "--spec-synth-len 3", {}, []),
     ],
 )
-def test_what_is_lossy_is_recognised(kind: str, argv: str, env: dict[str, str], found: list[str]) -> None:
-    assert lossy_settings(kind, argv.split(" "), env) == found
+def test_what_is_lossy_is_recognised(kind: str, argv: str, env: dict[str, str], expected: list[str]) -> None:
+    assert lossy_settings(kind, argv.split(" "), env) == expected
 
 
 def test_what_writes_a_synthetic_acceptance_is_recognised_as_one() -> None:

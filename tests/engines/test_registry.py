@@ -38,15 +38,15 @@ def test_llama_cpp_is_made() -> None:
 @pytest.mark.parametrize("kind", kinds())
 def test_every_declaration_is_that_of_an_engine(kind: str) -> None:
     adapter = adapter_of(kind)
-    engine = resolve_name(adapter.engine)
+    engine_class = resolve_name(adapter.engine)
     for method in ("probe", "check", "launch", "tool", "start"):
-        assert callable(getattr(engine, method))
-    made = make_engine(adapter.spec.model_validate({"kind": kind}))
-    assert isinstance(made, engine)
-    assert made.model_format == adapter.model_format
+        assert callable(getattr(engine_class, method))
+    engine = make_engine(adapter.spec.model_validate({"kind": kind}))
+    assert isinstance(engine, engine_class)
+    assert engine.model_format == adapter.model_format
     assert resolve_name(adapter.inventory)()[0].kind == kind
-    for place in (adapter.installer, adapter.doctor):
-        assert place is None or callable(resolve_name(place))
+    for reference in (adapter.installer, adapter.doctor):
+        assert reference is None or callable(resolve_name(reference))
 
 
 def test_a_kind_that_nothing_brings_is_refused_with_those_that_are_known() -> None:
@@ -89,7 +89,7 @@ def test_another_package_brings_an_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "text", "why"),
+    ("entry", "text", "reason"),
     [
         ("other = other:ADAPTER", "import nothing_of_that_name", "No module named"),
         ("other = other:ADAPTER", "ADAPTER = 5", "is no Adapter"),
@@ -98,7 +98,7 @@ def test_another_package_brings_an_engine(tmp_path: Path) -> None:
         (f"{kinds()[-1]} = other:ADAPTER", ADAPTER.format(kind=kinds()[-1]), "belongs to benchctl"),
     ],
 )
-def test_a_package_that_is_broken_harms_no_other_engine(tmp_path: Path, entry: str, text: str, why: str) -> None:
+def test_a_package_that_is_broken_harms_no_other_engine(tmp_path: Path, entry: str, text: str, reason: str) -> None:
     usable, _, broken = ask(tmp_path, ("other", entry, text)).partition("{")
-    assert why in broken
+    assert reason in broken
     assert usable.strip() == str(list(registered().adapters))

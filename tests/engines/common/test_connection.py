@@ -46,7 +46,8 @@ class Origin(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.server.streams.append(dict(self.headers))  # type: ignore[attr-defined]
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer(b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in EVENTS) + b"data: [DONE]\n\n")
+        events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in EVENTS]
+        self.answer(b"".join(events) + b"data: [DONE]\n\n")
 
     def answer(self, body: bytes) -> None:
         self.send_response(200)
@@ -88,13 +89,13 @@ class Proxy(Origin):
             return
         self.send_response(200)
         self.end_headers()
-        with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as there, suppress(OSError):
+        with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as origin, suppress(OSError):
             while True:
-                for ready in select.select([self.connection, there], [], [])[0]:
+                for ready in select.select([self.connection, origin], [], [])[0]:
                     block = ready.recv(65536)
                     if not block:
                         return
-                    (there if ready is self.connection else self.connection).sendall(block)
+                    (origin if ready is self.connection else self.connection).sendall(block)
 
 
 def expected(user: str, password: str) -> str:
@@ -174,10 +175,10 @@ def test_a_folder_for_sockets_is_short_and_private(tmp_path: Path, monkeypatch: 
     assert access.folder.stat().st_mode & 0o777 == 0o700
     assert list(access.folder.iterdir()) == list(deep.iterdir()) == []
     access.folder.rmdir()
-    more = [make_access(by_socket=False) for _ in range(20)]
-    assert len({one.key for one in more}) == 20
-    for one in more:
-        one.folder.rmdir()
+    accesses = [make_access(by_socket=False) for _ in range(20)]
+    assert len({access.key for access in accesses}) == 20
+    for access in accesses:
+        access.folder.rmdir()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

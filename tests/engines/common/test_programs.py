@@ -18,8 +18,8 @@ from benchctl.errors import UsageError
 @pytest.fixture
 def without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Hide torch from this Python, which has all else, and what is installed for this user."""
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name) or name)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name) or name)
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("BENCHCTL_TRANSFORMERS", raising=False)
 

@@ -12,7 +12,7 @@ PAYLOADS = [b'{"a": 1}', "zwei 🦙".encode(), b"l1\nl2", b"bad"]
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11, 1000])
 def test_events_are_the_same_however_the_bytes_are_cut(size: int) -> None:
     data, parser = STREAM.encode(), SseParser()
-    got = [payload for at in range(0, len(data), size) for payload in parser.feed(data[at : at + size])]
+    got = [payload for start in range(0, len(data), size) for payload in parser.feed(data[start : start + size])]
     assert got == PAYLOADS
 
 
@@ -27,7 +27,7 @@ def test_a_cut_crlf_is_one_line_end() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
 def test_a_byte_order_mark_is_skipped_at_the_beginning_alone(size: int) -> None:
     data, parser = "\ufeffdata: a\n\ndata: \ufeffb\n\n".encode(), SseParser()
-    got = [payload for at in range(0, len(data), size) for payload in parser.feed(data[at : at + size])]
+    got = [payload for start in range(0, len(data), size) for payload in parser.feed(data[start : start + size])]
     assert got == [b"a", "\ufeffb".encode()]
 
 

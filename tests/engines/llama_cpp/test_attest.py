@@ -19,7 +19,7 @@ DRAFT, NGRAM, NOTHING = (
 )
 
 
-def observed(requested: RequestedSpeculation, **more: Any) -> LlamaObserved:
+def observed(requested: RequestedSpeculation, **fields: Any) -> LlamaObserved:
     facts: dict[str, Any] = {
         "slots": (bool(requested.types),),
         "total_slots": 1,
@@ -29,7 +29,7 @@ def observed(requested: RequestedSpeculation, **more: Any) -> LlamaObserved:
         "longest_answer": 0,
         "log": ENGAGED if requested.types else (),
     }
-    return LlamaObserved(requested=requested, **facts | more)
+    return LlamaObserved(requested=requested, **facts | fields)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_the_attestation(observed: LlamaObserved, state: str) -> None:
 
 
 def test_a_type_that_benchctl_does_not_know_is_attested_by_its_name_in_the_log() -> None:
-    asked = RequestedSpeculation(("draft-mtp-adaptive",), False)
-    other = attest(observed(asked, drafted=9, longest_answer=64))
-    assert (other.state, "draft-simple" in (other.reason or "")) == ("failed", True)
+    requested = RequestedSpeculation(("draft-mtp-adaptive",), False)
+    other_type = attest(observed(requested, drafted=9, longest_answer=64))
+    assert (other_type.state, "draft-simple" in (other_type.reason or "")) == ("failed", True)
     log = ["0.0 I spec common_specu: adding speculative implementation 'draft-mtp-adaptive'"]
-    assert attest(observed(asked, drafted=9, longest_answer=64, log=log)).state == "active"
-    assert attest(observed(asked, drafted=9, longest_answer=64, log=[])).state == "active", "a log of few words"
+    assert attest(observed(requested, drafted=9, longest_answer=64, log=log)).state == "active"
+    assert attest(observed(requested, drafted=9, longest_answer=64, log=[])).state == "active", "a log of few words"
 
 
 @pytest.mark.parametrize(
-    ("device", "held", "state"),
+    ("device", "buffer", "state"),
     [
         ("vulkan", "CPU_Mapped", "failed"),
         ("vulkan", "Vulkan_Host", "failed"),
@@ -96,19 +96,19 @@ def test_a_type_that_benchctl_does_not_know_is_attested_by_its_name_in_the_log()
         ("auto", "CPU", "off"),
     ],
 )
-def test_the_device_is_attested_by_what_it_holds(device: str, held: str, state: str) -> None:
-    log = [f"load_tensors: {held} model buffer size =    12.50 MiB"]
+def test_the_device_is_attested_by_what_it_holds(device: str, buffer: str, state: str) -> None:
+    log = [f"load_tensors: {buffer} model buffer size =    12.50 MiB"]
     result = attest(observed(NOTHING, device=device, log=log))
     assert result.state == state
-    assert any(held in line for line in result.evidence)
+    assert any(buffer in line for line in result.evidence)
 
 
 def test_answers_that_count_more_drafts_than_the_log_contradict_it() -> None:
     """Of a build whose counters have none."""
     line = "statistics ngram-simple: #calls(b,g,a) = 1 9 4, #gen drafts = 4, #gen tokens = 12, #acc tokens = 5"
-    known = observed(NGRAM, drafted=12, longest_answer=64, slots=(None,), log=[*ENGAGED, line])
-    assert attest(replace(known, answers=12)).state == "active"
-    assert attest(replace(known, answers=13)).state == "failed"
+    observation = observed(NGRAM, drafted=12, longest_answer=64, slots=(None,), log=[*ENGAGED, line])
+    assert attest(replace(observation, answers=12)).state == "active"
+    assert attest(replace(observation, answers=13)).state == "failed"
 
 
 @pytest.mark.parametrize(

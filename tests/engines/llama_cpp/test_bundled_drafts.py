@@ -44,10 +44,10 @@ def answers(server: Server) -> list[Completion]:
 def first_logprobs(server: Server) -> list[Any]:
     """The likeliest tokens after each prompt, with their log-probabilities, of answers that go on with drafts."""
     assert isinstance(server, LlamaServer)
-    asked = {"n_predict": 8, "n_probs": 20, "temperature": 0, "cache_prompt": False}
+    body = {"n_predict": 8, "n_probs": 20, "temperature": 0, "cache_prompt": False}
     prompts = [server.render(Prompt(messages=tuple(map(Message.model_validate, turns)))) for turns in chat_prompts()]
     answers = [
-        server.http.post("/completion", asked | {"prompt": list(prompt.token_ids)}, timeout_s=60) for prompt in prompts
+        server.http.post("/completion", body | {"prompt": list(prompt.token_ids)}, timeout_s=60) for prompt in prompts
     ]
     return [answer["completion_probabilities"][0]["top_logprobs"] for answer in answers]
 
@@ -67,13 +67,13 @@ def test_drafts_are_accepted_and_change_nothing(
 ) -> None:
     kind, models = speculation
     plain, server = start_server(arm_of(), models), start_server(arm_of(kind, max=DEPTH), models)
-    alone, together = answers(plain), answers(server)
-    assert [(answer.text, answer.token_ids) for answer in together] == [
-        (answer.text, answer.token_ids) for answer in alone
+    plain_answers, drafted_answers = answers(plain), answers(server)
+    assert [(answer.text, answer.token_ids) for answer in drafted_answers] == [
+        (answer.text, answer.token_ids) for answer in plain_answers
     ]
-    drafted = sum(answer.ledger.drafted or 0 for answer in together)
-    accepted = sum(answer.ledger.accepted or 0 for answer in together)
+    drafted = sum(answer.ledger.drafted or 0 for answer in drafted_answers)
+    accepted = sum(answer.ledger.accepted or 0 for answer in drafted_answers)
     assert drafted > FEWEST
     assert accepted > BETTER_THAN_CHANCE * drafted
     assert server.attest(drafted).state == "active"
-    assert all(answer.ledger.drafted is None for answer in alone)
+    assert all(answer.ledger.drafted is None for answer in plain_answers)

@@ -46,8 +46,8 @@ def test_the_target_alone(command: Command, any_pair: ResolvedPair) -> None:
 
 def test_a_slot_for_every_request_in_flight_with_a_context_of_its_own(command: Command) -> None:
     argv = command(arm_of("draft-simple").model_copy(update={"concurrency": 8}), context=1000)
-    at = argv.index("-np")
-    assert argv[at : at + 6] == ["-np", "8", "-c", "8000", "--no-kv-unified", "--cont-batching"]
+    index = argv.index("-np")
+    assert argv[index : index + 6] == ["-np", "8", "-c", "8000", "--no-kv-unified", "--cont-batching"]
     assert slots_of(argv) == 8
     assert slots_of(command(arm_of())) == 1
     assert "--no-kv-unified" not in command(arm_of().model_copy(update={"concurrency": 8}), args=["-kvu"])
@@ -57,8 +57,8 @@ def test_of_several_kinds_of_devices_the_one_that_is_asked_for_is_named(any_pair
     listed = ["CUDA0: NVIDIA H200", "Vulkan0: NVIDIA H200", "Vulkan1: llvmpipe"]
     spec = LlamaCppSpec(device="vulkan")
     argv = command_line(Path("s"), CURRENT, spec, arm_of("draft-simple"), any_pair, listed)
-    at = argv.index("--device")
-    assert argv[at + 1] == argv[argv.index("--spec-draft-device") + 1] == "Vulkan0,Vulkan1"
+    index = argv.index("--device")
+    assert argv[index + 1] == argv[argv.index("--spec-draft-device") + 1] == "Vulkan0,Vulkan1"
     assert "--device" not in command_line(Path("s"), CURRENT, spec, arm_of(), any_pair, listed[1:])
     assert {device for device in DEVICES if devices_of(device, listed)} == {"cuda", "vulkan"}
 

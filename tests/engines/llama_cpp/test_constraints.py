@@ -45,8 +45,8 @@ def both(servers: list[LlamaServer], sampling: Sampling) -> list[tuple[int, ...]
     return [answer or () for answer in answers]
 
 
-def sampling(**more: object) -> Sampling:
-    return Sampling.model_validate({"max_tokens": TOKENS, "ignore_eos": True, **more})
+def sampling(**settings: object) -> Sampling:
+    return Sampling.model_validate({"max_tokens": TOKENS, "ignore_eos": True, **settings})
 
 
 @pytest.mark.engine
@@ -55,23 +55,23 @@ def test_penalties_change_the_answer_and_a_draft_does_not(
     servers: list[LlamaServer], setting: dict[str, object]
 ) -> None:
     plain, _ = both(servers, sampling())
-    alone, drafted = both(servers, sampling(**setting))
-    assert alone != plain, "the penalty must have been sent"
-    assert alone == drafted
+    undrafted, drafted = both(servers, sampling(**setting))
+    assert undrafted != plain, "the penalty must have been sent"
+    assert undrafted == drafted
 
 
 @pytest.mark.engine
 def test_a_forbidden_token_does_not_come(servers: list[LlamaServer]) -> None:
     plain, _ = both(servers, sampling())
-    alone, drafted = both(servers, sampling(logit_bias={plain[3]: -100}))
-    assert plain[3] not in alone
-    assert alone == drafted
+    undrafted, drafted = both(servers, sampling(logit_bias={plain[3]: -100}))
+    assert plain[3] not in undrafted
+    assert undrafted == drafted
 
 
 @pytest.mark.engine
 def test_a_grammar_holds(servers: list[LlamaServer]) -> None:
-    alone, drafted = both(servers, Sampling(max_tokens=TOKENS, grammar='root ::= "yes" | "no"'))
-    assert alone == drafted
+    undrafted, drafted = both(servers, Sampling(max_tokens=TOKENS, grammar='root ::= "yes" | "no"'))
+    assert undrafted == drafted
     text = complete(servers[0], servers[0].render(PROMPT), Sampling(max_tokens=TOKENS, grammar='root ::= "yes" | "no"'))
     assert text.text in {"yes", "no"}
 
@@ -82,17 +82,17 @@ def test_scores_are_those_with_the_penalties(
 ) -> None:
     """Read token by token, the target's likeliest is the answer's own token only where the shift is applied."""
     plain, _ = both(servers, sampling())
-    asked = sampling(presence_penalty=1.5, frequency_penalty=0.7, logit_bias={plain[3]: -100, plain[5]: 2.0})
-    answer, _ = both(servers, asked)
-    for setting in (asked, sampling()):
+    requested = sampling(presence_penalty=1.5, frequency_penalty=0.7, logit_bias={plain[3]: -100, plain[5]: 2.0})
+    answer, _ = both(servers, requested)
+    for setting in (requested, sampling()):
         scorer = engine.start_scorer(engine.launch(arm_of(), tiny_pair), tmp_path / "scoring.log", setting)
         try:
             prompt = scorer.render(PROMPT).token_ids
             likeliest = [scorer.read_prompt(prompt, 2).likeliest]
-            likeliest += [scorer.read_on([*prompt, *answer[:place]], 2).likeliest for place in range(1, TOKENS)]
+            likeliest += [scorer.read_on([*prompt, *answer[:position]], 2).likeliest for position in range(1, TOKENS)]
         finally:
             scorer.stop()
-        assert (tuple(likeliest) == answer) == (setting is asked)
+        assert (tuple(likeliest) == answer) == (setting is requested)
 
 
 def test_a_token_that_was_not_read_may_be_the_likeliest() -> None:

@@ -27,10 +27,10 @@ BETTER_THAN_CHANCE = 0.05
 def target(llama_server: Path, tmp_path_factory: pytest.TempPathFactory) -> ResolvedModel:
     """The bundled transformer in float32: in bfloat16 a batch of five tokens decides some near-ties otherwise."""
     (source,) = (model.path for model in bundled_models() if model.name == "tiny-transformer")
-    made = tmp_path_factory.mktemp("target") / "target.gguf"
-    words = [str(llama_server.with_name("llama-quantize")), str(source), str(made), "F32"]
+    file = tmp_path_factory.mktemp("target") / "target.gguf"
+    words = [str(llama_server.with_name("llama-quantize")), str(source), str(file), "F32"]
     subprocess.run(words, check=True, capture_output=True)
-    return resolved(made)
+    return resolved(file)
 
 
 def head(kind: str, folder: Path, steps: int) -> ResolvedModel:
@@ -44,12 +44,12 @@ def head(kind: str, folder: Path, steps: int) -> ResolvedModel:
 def test_a_trained_head_is_accepted_more_often_and_changes_no_answer(
     start_server: StartServer, target: ResolvedModel, tmp_path: Path, kind: str
 ) -> None:
-    alone = tokens(answers(start_server(arm_of(), ResolvedPair(target, None))))
+    undrafted = tokens(answers(start_server(arm_of(), ResolvedPair(target, None))))
 
     def share_of(draft: ResolvedModel) -> float:
         server = start_server(arm_of(f"draft-{kind}", max=DEPTH), ResolvedPair(target, draft))
         result = answers(server)
-        assert tokens(result) == alone
+        assert tokens(result) == undrafted
         drafted = sum(answer.ledger.drafted or 0 for answer in result)
         assert drafted > FEWEST and attested(server, drafted)
         return sum(answer.ledger.accepted or 0 for answer in result) / drafted
@@ -59,8 +59,8 @@ def test_a_trained_head_is_accepted_more_often_and_changes_no_answer(
     assert share > share_of(head(kind, tmp_path / "random", 0))
 
 
-def tokens(found: list[Completion]) -> list[tuple[int, ...] | None]:
-    return [answer.token_ids for answer in found]
+def tokens(completions: list[Completion]) -> list[tuple[int, ...] | None]:
+    return [answer.token_ids for answer in completions]
 
 
 def attested(server: Server, drafted: int) -> bool:

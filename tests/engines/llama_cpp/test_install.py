@@ -90,9 +90,9 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert unfinished() == []
     assert "program.cpp" in (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
 
-    again = Stages()
-    assert install(InstallOptions("cpu", sdist=sdist), again) == build
-    assert again == []
+    second_stages = Stages()
+    assert install(InstallOptions("cpu", sdist=sdist), second_stages) == build
+    assert second_stages == []
 
     monkeypatch.setenv("PATH", os.defpath)
     assert search().find().path == build.binary()
@@ -171,9 +171,9 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
     log = (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
     assert re.search("q4_0 alone: .*SIGSEGV", log)
 
-    again = Stages()
-    assert install(crashing, again) == build
-    assert again == []
+    second_stages = Stages()
+    assert install(crashing, second_stages) == build
+    assert second_stages == []
     monkeypatch.setenv("PATH", os.defpath)
     assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == ["AMX"]
 

@@ -68,7 +68,7 @@ def test_drafts_are_told_by_position_and_length_where_the_log_has_every_round() 
         )
     )
     ledger = Ledger(drafted=6, accepted=2, rounds=3)
-    told = with_rounds(ledger, log)
-    assert told == replace(ledger, drafted_by_position=(3, 2, 1), accepted_by_length=(1, 0, 1))
+    with_positions = with_rounds(ledger, log)
+    assert with_positions == replace(ledger, drafted_by_position=(3, 2, 1), accepted_by_length=(1, 0, 1))
     assert with_rounds(Ledger(drafted=6, accepted=3, rounds=3), log) is None
     assert with_rounds(ledger, "") is None

@@ -16,9 +16,9 @@ LINE = (
 CHECKPOINTS = "0.0 I srv load_model: speculative decoding will use checkpoints"
 
 
-def log(drafted: int, accepted: int, *more: str) -> tuple[str, ...]:
+def log(drafted: int, accepted: int, *lines: str) -> tuple[str, ...]:
     earlier = LINE.format(kind="draft-simple", drafted=4, accepted=1)
-    return (*ENGAGED, *more, earlier, LINE.format(kind="draft-simple", drafted=drafted, accepted=accepted))
+    return (*ENGAGED, *lines, earlier, LINE.format(kind="draft-simple", drafted=drafted, accepted=accepted))
 
 
 def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
@@ -29,7 +29,7 @@ def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counters", "lines", "wrong"),
+    ("counters", "lines", "message"),
     [
         (Ledger(61, 47, 16), log(61, 47), None),
         (Ledger(61, 58, 16), log(61, 47), "58 tokens were counted as accepted, and its own log counts 47"),
@@ -44,14 +44,14 @@ def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
     ],
 )
 def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
-    counters: Ledger, lines: tuple[str, ...], wrong: str | None
+    counters: Ledger, lines: tuple[str, ...], message: str | None
 ) -> None:
     result = contradiction(read_counts(lines), counters, None)
-    assert (result is None) == (wrong is None)
-    assert wrong is None or wrong in str(result)
+    assert (result is None) == (message is None)
+    assert message is None or message in str(result)
     attestation = attest(observed(DRAFT, drafted=61, longest_answer=64, log=lines, counters=counters))
-    assert attestation.state == ("active" if wrong is None else "failed")
-    assert wrong is None or wrong in str(attestation.reason)
+    assert attestation.state == ("active" if message is None else "failed")
+    assert message is None or message in str(attestation.reason)
 
 
 def test_answers_with_more_drafts_than_the_log_contradict_it() -> None:

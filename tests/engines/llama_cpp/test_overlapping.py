@@ -51,8 +51,8 @@ def test_every_answer_is_whole_and_has_its_own_ledger(
         ids = answer.token_ids or server.recover_token_ids(server.render(prompt), LONG, answer)
         assert ids is None or len(ids) == 48
         assert answer.text
-    whole = [answer for answer in answers if answer.token_ids is not None]
-    assert len(whole) >= len(answers) - 1, "ids are missing only where a character came in several tokens"
+    with_ids = [answer for answer in answers if answer.token_ids is not None]
+    assert len(with_ids) >= len(answers) - 1, "ids are missing only where a character came in several tokens"
     result = server.attest(None)
     compared = [line for line in result.evidence if line.startswith("GET /metrics over all answers")]
     if speculation is None:
@@ -84,12 +84,12 @@ def test_requests_that_overlap_in_one_slot_have_their_own_ledger(
     start_server: StartServer, tiny_pair: ResolvedPair
 ) -> None:
     arm = arm_of("draft-simple", max=4)
-    alone = at_once(start_server(arm, tiny_pair), ASKED[:1])[0]
+    single = at_once(start_server(arm, tiny_pair), ASKED[:1])[0]
     server = start_server(arm.model_copy(update={"rate": 50.0}), tiny_pair)
     server.attest(None)
     answers = at_once(server, ASKED)
-    assert answers[0].token_ids == alone.token_ids, "one slot answers one after the other, as if alone"
-    assert answers[0].ledger.drafted == alone.ledger.drafted
+    assert answers[0].token_ids == single.token_ids, "one slot answers one after the other, as if alone"
+    assert answers[0].ledger.drafted == single.ledger.drafted
     assert not any("contradiction" in line for line in server.attest(None).evidence)
 
 

@@ -29,21 +29,21 @@ Same top p: 94.641 ± 0.815 %
 
 
 def test_the_table_is_read_with_its_errors() -> None:
-    found = read_divergence(f"   1   2.1 ± 0.6   0.4 ± 0.1   0.7 ± 0.1   37.6 ± 2.2 %   82.0 ± 2.4 %\n{TABLE}")
-    assert found is not None
-    assert (found.divergence, found.divergence_error) == (0.009137, 0.00214)
-    assert found.worst == 0.758259
-    assert found.same_top == pytest.approx(0.94641)
-    assert found.same_top_error == pytest.approx(0.00815)
-    assert (found.perplexity, found.perplexity_error) == (2.66797, 0.253934)
+    divergence = read_divergence(f"   1   2.1 ± 0.6   0.4 ± 0.1   0.7 ± 0.1   37.6 ± 2.2 %   82.0 ± 2.4 %\n{TABLE}")
+    assert divergence is not None
+    assert (divergence.divergence, divergence.divergence_error) == (0.009137, 0.00214)
+    assert divergence.worst == 0.758259
+    assert divergence.same_top == pytest.approx(0.94641)
+    assert divergence.same_top_error == pytest.approx(0.00815)
+    assert (divergence.perplexity, divergence.perplexity_error) == (2.66797, 0.253934)
 
 
 def test_what_is_no_number_is_absent() -> None:
     text = re.sub(r"KLD:   0\.009137 ±   0\.002140", "KLD:        nan ±       -nan", TABLE)
-    found = read_divergence(text)
-    assert found is not None
-    assert found.divergence is None
-    assert found.divergence_error is None
+    divergence = read_divergence(text)
+    assert divergence is not None
+    assert divergence.divergence is None
+    assert divergence.divergence_error is None
 
 
 @pytest.mark.parametrize("lost", ["Mean    KLD", "Same top p", "Mean PPL(Q)", "99.9%   KLD"])
@@ -66,8 +66,8 @@ def scripted(says: Sequence[str], status: int = 0, write: Callable[[Path], None]
 
 def test_lines_that_the_logger_lost_are_measured_again(tmp_path: Path) -> None:
     tool = scripted(["", TABLE[:60], TABLE])
-    found = tool.compare(tmp_path / "m", tmp_path / "r", tmp_path / "log", context=512)
-    assert found.divergence == 0.009137
+    divergence = tool.compare(tmp_path / "m", tmp_path / "r", tmp_path / "log", context=512)
+    assert divergence.divergence == 0.009137
 
 
 def test_a_program_without_a_result_is_an_error_with_its_last_lines(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_the_real_program_measures_recurrent_models_too(
     same = tool.compare(model, reference, log, context=64)
     assert same.divergence == pytest.approx(0, abs=1e-5)
     assert same.same_top == 1
-    other = tool.compare(tiny_target.with_name("tiny-hybrid-draft.gguf"), reference, log, context=64)
-    assert other.divergence is not None
-    assert other.divergence > 0.01
+    divergence = tool.compare(tiny_target.with_name("tiny-hybrid-draft.gguf"), reference, log, context=64)
+    assert divergence.divergence is not None
+    assert divergence.divergence > 0.01
 
 
 @pytest.mark.engine

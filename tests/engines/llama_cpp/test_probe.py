@@ -22,15 +22,15 @@ def script(path: Path, body: str) -> Path:
 
 @pytest.mark.engine
 def test_the_real_binary(llama_server: Path) -> None:
-    found = probe_server(llama_server, "bundled").capabilities
-    assert found.kind == "llama.cpp"
-    assert found.version is not None
-    assert found.version.startswith("version: ")
-    assert found.commit
-    assert {"draft-simple", "ngram-simple", "draft-mtp"} <= set(found.speculation_types)
-    assert found.details["dialect"] == "current"
-    assert found.details["has_synthetic"] is True
-    assert found.details["sha256"] == hashlib.sha256(llama_server.read_bytes()).hexdigest()
+    able = probe_server(llama_server, "bundled").capabilities
+    assert able.kind == "llama.cpp"
+    assert able.version is not None
+    assert able.version.startswith("version: ")
+    assert able.commit
+    assert {"draft-simple", "ngram-simple", "draft-mtp"} <= set(able.speculation_types)
+    assert able.details["dialect"] == "current"
+    assert able.details["has_synthetic"] is True
+    assert able.details["sha256"] == hashlib.sha256(llama_server.read_bytes()).hexdigest()
 
 
 def test_a_binary_of_the_old_dialect(tmp_path: Path) -> None:
@@ -41,12 +41,12 @@ def test_a_binary_of_the_old_dialect(tmp_path: Path) -> None:
         "elif sys.argv[1] == '--version': print('version: 4820 (1a24c462)', file=sys.stderr)\n"
         "else: print('Available devices:\\n  CUDA0: NVIDIA H200 (143771 MiB, 143000 MiB free)')\n"
     )
-    found = probe_server(script(tmp_path / "llama-server", body), "PATH").capabilities
-    assert found.speculation_types == ("draft-simple",)
-    assert (found.build, found.commit) == ("4820", "1a24c462")
-    assert found.details["dialect"] == "legacy"
-    assert found.details["has_synthetic"] is False
-    assert found.details["devices"] == ["CUDA0: NVIDIA H200 (143771 MiB, 143000 MiB free)"]
+    able = probe_server(script(tmp_path / "llama-server", body), "PATH").capabilities
+    assert able.speculation_types == ("draft-simple",)
+    assert (able.build, able.commit) == ("4820", "1a24c462")
+    assert able.details["dialect"] == "legacy"
+    assert able.details["has_synthetic"] is False
+    assert able.details["devices"] == ["CUDA0: NVIDIA H200 (143771 MiB, 143000 MiB free)"]
 
 
 @pytest.mark.parametrize("program", ["/bin/true", sys.executable])
@@ -82,9 +82,9 @@ def test_a_help_that_ends_with_status_1_is_a_help(tmp_path: Path) -> None:
         f"if sys.argv[1] == '--help': print(pathlib.Path({text!r}).read_text()); sys.exit(1)\n"
         "print('version: 1 (unknown)', file=sys.stderr)\n"
     )
-    found = probe_server(script(tmp_path / "llama-server", body), "PATH").capabilities
-    assert found.details["dialect"] == "ik"
-    assert "draft-mtp" in found.speculation_types
+    able = probe_server(script(tmp_path / "llama-server", body), "PATH").capabilities
+    assert able.details["dialect"] == "ik"
+    assert "draft-mtp" in able.speculation_types
 
 
 def test_a_program_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,12 +46,12 @@ def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: Resolve
     server = start_server(arm_of(), tiny_pair)
     schema = {"type": "object", "properties": {"sum": {"enum": [7]}}, "required": ["sum"]}
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    plain, held = server.render(CHAT), server.render(CHAT.model_copy(update={"response_format": form}))
-    answer = complete(server, held, Sampling(max_tokens=40))
+    plain, with_schema = server.render(CHAT), server.render(CHAT.model_copy(update={"response_format": form}))
+    answer = complete(server, with_schema, Sampling(max_tokens=40))
     assert json.loads(answer.text) == {"sum": 7}, "the tiny model alone writes no JSON"
-    again = server.recover_token_ids(held, Sampling(max_tokens=40), replace(answer, token_ids=None))
-    assert again == answer.token_ids
-    assert plain.sha256 == sha256_text(plain.text) != held.sha256
+    recovered = server.recover_token_ids(with_schema, Sampling(max_tokens=40), replace(answer, token_ids=None))
+    assert recovered == answer.token_ids
+    assert plain.sha256 == sha256_text(plain.text) != with_schema.sha256
 
 
 def test_a_template_that_leaves_tools_out_is_an_error(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
@@ -76,8 +76,8 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert answer.engine_decode_s is not None
     assert answer.engine_prompt_s is not None
     assert answer.ledger.drafted is None
-    again = complete(server, prompt, sampling)
-    assert (again.text, again.token_ids) == (answer.text, answer.token_ids)
+    second = complete(server, prompt, sampling)
+    assert (second.text, second.token_ids) == (answer.text, answer.token_ids)
     assert server.attest(None).state == "off"
     assert server.stop() == 0
     assert not server.alive()
@@ -87,11 +87,11 @@ def test_the_log_tells_acceptance_by_position_and_length(start_server: StartServ
     arm = arm_of("draft-simple", max=4, p_min=0.5)  # so that some drafts end early, which is no rejection
     server = start_server(arm, tiny_pair, env={"LLAMA_TRACE": "1"})
     for prompt in (RAW, CHAT):
-        told = complete(server, server.render(prompt), Sampling(max_tokens=48, ignore_eos=True)).ledger
-        assert told.drafted_by_position is not None and told.accepted_by_length is not None
-        assert sum(told.drafted_by_position) == told.drafted
-        assert sum(told.accepted_by_length) == told.accepted
-        assert len(told.accepted_by_length) == len(told.drafted_by_position) <= 4
+        completion = complete(server, server.render(prompt), Sampling(max_tokens=48, ignore_eos=True)).ledger
+        assert completion.drafted_by_position is not None and completion.accepted_by_length is not None
+        assert sum(completion.drafted_by_position) == completion.drafted
+        assert sum(completion.accepted_by_length) == completion.accepted
+        assert len(completion.accepted_by_length) == len(completion.drafted_by_position) <= 4
 
 
 def test_requests_without_the_key_are_refused(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
@@ -217,9 +217,9 @@ def test_a_killed_server_costs_its_request_only(start_server: StartServer, tiny_
         complete(server, prompt, Sampling(max_tokens=900, ignore_eos=True), lambda _: psutil.Process(server.pid).kill())
     assert caught.value.kind == "crash"
     assert caught.value.log_tail
-    with pytest.raises(EngineError) as again:
+    with pytest.raises(EngineError) as second_error:
         complete(server, prompt, Sampling())
-    assert again.value.kind == "crash"
+    assert second_error.value.kind == "crash"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"this is no model at all, just text", "truncated"])
@@ -301,11 +301,11 @@ def test_the_check_needs_a_draft_model_and_a_batch_that_holds_a_round(
     llama_server: Path, tiny_pair: ResolvedPair
 ) -> None:
     engine = LlamaCppEngine(LlamaCppSpec(binary=str(llama_server)))
-    alone = ResolvedPair(tiny_pair.target, None)
+    target_only = ResolvedPair(tiny_pair.target, None)
     with pytest.raises(UsageError, match=r"name one in models\.draft"):
-        engine.check(recipe_of(arm_of("draft-simple"), draft=False), alone)
+        engine.check(recipe_of(arm_of("draft-simple"), draft=False), target_only)
     with pytest.raises(UsageError, match="needs a batch of 601"):
-        engine.check(recipe_of(arm_of("ngram-map-k", size_m=600), draft=False), alone)
+        engine.check(recipe_of(arm_of("ngram-map-k", size_m=600), draft=False), target_only)
     with pytest.raises(UsageError, match="-b is 4"):
         engine.check(recipe_of(arm_of("draft-simple", max=4, args=["-b", "4"])), tiny_pair)
 

@@ -69,8 +69,8 @@ def test_the_adapter_scores(engine: LlamaCppEngine) -> None:
 def test_token_by_token_it_repeats_the_baselines_answer(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     expected = [scorer.read_prompt(prompt, 3).likeliest]
-    for place in range(1, TOKENS):
-        scores = scorer.read_on([*prompt, *answered[:place]], 3)
+    for position in range(1, TOKENS):
+        scores = scorer.read_on([*prompt, *answered[:position]], 3)
         assert scores.evaluated == 1
         assert list(scores.logprobs.values()) == sorted(scores.logprobs.values(), reverse=True)
         expected.append(scores.likeliest)
@@ -95,22 +95,22 @@ def test_a_recurrent_model_reads_on_in_batches_of_any_width(
 def test_several_slots_read_on_in_one_batch(
     engine: LlamaCppEngine, scorer: LlamaScorer, tiny_pair: ResolvedPair, answered: tuple[int, ...], tmp_path: Path
 ) -> None:
-    together = engine.start_slot_scorer(
+    slot_scorer = engine.start_slot_scorer(
         engine.launch(arm_of().model_copy(update={"concurrency": 3}), tiny_pair), tmp_path / "slots.log"
     )
     try:
-        prompts = [[*together.render(PROMPT).token_ids][:length] for length in (16, 14, 12)]
+        prompts = [[*slot_scorer.render(PROMPT).token_ids][:length] for length in (16, 14, 12)]
         for places, new in ((0, None), (5, 5), (10, 5)):
-            before = _decodes(together)
+            before = _decodes(slot_scorer)
             prefixes = [[*prompt, *answered[:places]] for prompt in prompts]
-            scores = together.read_together(prefixes, 5)
+            scores = slot_scorer.read_together(prefixes, 5)
             assert new is None or [score.evaluated for score in scores] == [new] * 3
-            assert _decodes(together) == before + 1
-        alone = scorer.read_whole(prefixes[1], 5)
-        for token in alone.logprobs.keys() & scores[1].logprobs.keys():
-            assert scores[1].logprobs[token] == pytest.approx(alone.logprobs[token], abs=0.1)
+            assert _decodes(slot_scorer) == before + 1
+        single = scorer.read_whole(prefixes[1], 5)
+        for token in single.logprobs.keys() & scores[1].logprobs.keys():
+            assert scores[1].logprobs[token] == pytest.approx(single.logprobs[token], abs=0.1)
     finally:
-        together.stop()
+        slot_scorer.stop()
 
 
 def _decodes(scorer: LlamaScorer) -> int:
@@ -123,12 +123,12 @@ def _decodes(scorer: LlamaScorer) -> int:
 def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     prefix = [*prompt, *answered[:12]]
-    whole = scorer.read_whole(prefix, 5)
+    at_once = scorer.read_whole(prefix, 5)
     scorer.read_prompt(prompt, 1)
     pieces = scorer.read_on(prefix, 5)
-    assert (whole.evaluated, pieces.evaluated) == (len(prefix), 12)
-    for token in whole.logprobs.keys() & pieces.logprobs.keys():
-        assert whole.logprobs[token] == pytest.approx(pieces.logprobs[token], abs=0.1)
+    assert (at_once.evaluated, pieces.evaluated) == (len(prefix), 12)
+    for token in at_once.logprobs.keys() & pieces.logprobs.keys():
+        assert at_once.logprobs[token] == pytest.approx(pieces.logprobs[token], abs=0.1)
 
 
 @pytest.mark.engine

@@ -83,8 +83,8 @@ def test_the_old_dialect_has_draft_flags_only() -> None:
 
 
 def test_builds_of_early_2026_cut_a_lookup_at_two_limits() -> None:
-    both = ["--spec-ngram-size-m", "6", "--draft-max", "6"]
-    assert speculation_args(spec("ngram-simple", max=6), EARLY) == ["--spec-type", "ngram-simple", *both]
+    limits = ["--spec-ngram-size-m", "6", "--draft-max", "6"]
+    assert speculation_args(spec("ngram-simple", max=6), EARLY) == ["--spec-type", "ngram-simple", *limits]
     assert deepest_draft(spec("ngram-simple"), EARLY) == 16, "48 copied, and 16 drafted at most"
     assert speculation_args(spec("draft-simple", max=4), EARLY) == ["--draft-max", "4"]
     (problem,) = speculation_problems(spec(["ngram-simple", "draft-simple"]), EARLY)
@@ -98,9 +98,9 @@ def test_settings_stand_with_the_type_where_the_build_wants_them_there() -> None
     tuned = spec("suffix", options={"depth": 8, "spec-autotune": True})
     assert speculation_problems(tuned, IK) == []
     assert speculation_args(tuned, IK) == ["--spec-type", "suffix:depth=8", "--spec-autotune"], "a flag of its own"
-    for options, said in (({"n_max": 8}, "use instead `max`"), ({"depth": "8,n_max=3"}, "without commas")):
+    for options, message in (({"n_max": 8}, "use instead `max`"), ({"depth": "8,n_max=3"}, "without commas")):
         (problem,) = speculation_problems(spec("suffix", options=options), IK)
-        assert said in problem
+        assert message in problem
 
 
 def test_a_type_that_the_binary_lists_is_run_with_its_own_settings() -> None:
@@ -113,7 +113,7 @@ def test_a_type_that_the_binary_lists_is_run_with_its_own_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         (spec("draft-mtp-adaptve"), "Did you mean 'draft-mtp-adaptive'?"),
         (spec("draft-mtp-adaptive", options={"spec-adaptive-windw": 8}), "Did you mean 'spec-adaptive-window'?"),
@@ -123,9 +123,9 @@ def test_a_type_that_the_binary_lists_is_run_with_its_own_settings() -> None:
         (spec("draft-mtp-adaptive", options={"spec-draft-model": "x"}), "use models.draft"),
     ],
 )
-def test_what_is_misspelt_or_no_setting_of_speculation_is_refused(wanted: Speculation, said: str) -> None:
+def test_what_is_misspelt_or_no_setting_of_speculation_is_refused(wanted: Speculation, message: str) -> None:
     (problem,) = speculation_problems(wanted, ADAPTIVE)
-    assert said in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_the_deepest_draft(keys: Speculation, flags: Flags, depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "flags", "asked"),
+    ("argv", "flags", "requested"),
     [
         (["x", "--spec-type", "none"], CURRENT, RequestedSpeculation((), False)),
         (["x", "-md", "d", "--spec-type", "none"], CURRENT, RequestedSpeculation((), False)),
@@ -194,22 +194,24 @@ def test_the_deepest_draft(keys: Speculation, flags: Flags, depth: int) -> None:
     ],
 )
 def test_the_requested_speculation_is_read_from_the_command_line(
-    argv: list[str], flags: Flags, asked: RequestedSpeculation
+    argv: list[str], flags: Flags, requested: RequestedSpeculation
 ) -> None:
-    assert requested_of(argv, flags) == asked
+    assert requested_of(argv, flags) == requested
 
 
 def test_what_is_worth_trying_runs_on_this_binary_and_with_these_models() -> None:
-    plain, both = worth_trying(None, 0, CURRENT), worth_trying("qwen2", 0, CURRENT)
-    assert all(speculation_problems(side, CURRENT) == [] for side in both)
-    assert {one.type for one in plain} == {name for name in SPECULATION_TYPES if name.startswith("ngram-")}
-    assert both[0] == spec("draft-simple", max=4) and [side for side in both if side.type != "draft-simple"] == plain
-    assert {side.max for side in both if side.type == "draft-simple"} >= {1, 2, 4, 8, 16}
-    assert any(side.p_min for side in both) and any(side.min for side in both) and any(side.size_n for side in both)
-    assert len({side.model_dump_json() for side in both}) == len(both)
+    plain, with_draft = worth_trying(None, 0, CURRENT), worth_trying("qwen2", 0, CURRENT)
+    assert all(speculation_problems(side, CURRENT) == [] for side in with_draft)
+    assert {setting.type for setting in plain} == {name for name in SPECULATION_TYPES if name.startswith("ngram-")}
+    assert with_draft[0] == spec("draft-simple", max=4)
+    assert [side for side in with_draft if side.type != "draft-simple"] == plain
+    assert {side.max for side in with_draft if side.type == "draft-simple"} >= {1, 2, 4, 8, 16}
+    assert all(any(getattr(side, key) for side in with_draft) for key in ("p_min", "min", "size_n"))
+    assert len({side.model_dump_json() for side in with_draft}) == len(with_draft)
 
 
 def test_a_head_made_for_its_target_is_tried_as_what_it_is() -> None:
-    assert {one.type for one in worth_trying("eagle3", 0, CURRENT) if "draft" in one.types[0]} == {"draft-eagle3"}
-    assert [one.max for one in worth_trying(None, 1, CURRENT) if one.type == "draft-mtp"] == [1, 2, 3]
-    assert {one.type for one in worth_trying("llama", 0, LEGACY)} == {"draft-simple"}, "the older dialect has no other"
+    with_head, older = worth_trying("eagle3", 0, CURRENT), worth_trying("llama", 0, LEGACY)
+    assert {setting.type for setting in with_head if "draft" in setting.types[0]} == {"draft-eagle3"}
+    assert [setting.max for setting in worth_trying(None, 1, CURRENT) if setting.type == "draft-mtp"] == [1, 2, 3]
+    assert {setting.type for setting in older} == {"draft-simple"}, "the older dialect has no other"

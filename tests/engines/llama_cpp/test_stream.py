@@ -20,9 +20,9 @@ def event(**fields: Any) -> bytes:
     return b"data: " + json.dumps(fields).encode() + b"\n\n"
 
 
-def final(count: int, **more: Any) -> bytes:
+def final(count: int, **changes: Any) -> bytes:
     fields = {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "tokens_predicted": count}
-    return event(**fields | {"tokens_evaluated": 3, "timings": {}, "generation_settings": {}} | more)
+    return event(**fields | {"tokens_evaluated": 3, "timings": {}, "generation_settings": {}} | changes)
 
 
 def read(chunks: Iterable[bytes], **limits: Any) -> LlamaAnswer | None:
@@ -31,23 +31,23 @@ def read(chunks: Iterable[bytes], **limits: Any) -> LlamaAnswer | None:
 
 
 def test_tokens_are_counted_not_chunks() -> None:
-    seen: list[int] = []
+    counts: list[int] = []
     chunks = [b": ping\n\n", token(1, "a", 7), token(2, "b", 8) + token(3, "c", 9), token(5, "de", 10, 11), final(5)]
-    answer = read(chunks, on_tokens=seen.append)
+    answer = read(chunks, on_tokens=counts.append)
     assert answer is not None
     assert (answer.text, answer.token_ids, answer.n_predicted) == ("abcde", (7, 8, 9, 10, 11), 5)
     assert (answer.ttft_s, answer.decode_s) == (2.0, 2.0)
     assert answer.token_gap is None
-    assert seen == [0, 1, 3, 5]
+    assert counts == [0, 1, 3, 5]
 
 
 def test_what_comes_with_the_first_token_is_counted() -> None:
     answer = read([token(1, "a", 7) + token(2, "b", 8) + token(3, "c", 9), token(4, "d", 10), final(4)])
     assert answer is not None
     assert (answer.first_tokens, answer.decode_s) == (3, 1.0), "one token came in the second that was timed, not three"
-    alone = read([token(1, "a", 7), token(2, "b", 8), final(2)])
-    assert alone is not None
-    assert alone.first_tokens == 1
+    one_by_one = read([token(1, "a", 7), token(2, "b", 8), final(2)])
+    assert one_by_one is not None
+    assert one_by_one.first_tokens == 1
 
 
 def test_tokens_that_follow_at_once_are_a_burst() -> None:
@@ -71,9 +71,10 @@ def test_missing_ids_are_reported_and_the_last_token_is_timed_by_the_end() -> No
 
 def test_a_server_that_counts_a_round_with_its_first_token() -> None:
     rounds = [token(1, "a", 7), token(3, "b", 8) + token(3, "c", 9), token(6, "d", 1) + token(6, "e", 2)]
-    whole = read([*rounds, token(6, "f", 3), final(6)])
-    assert whole is not None
-    assert (whole.token_ids, whole.n_predicted, whole.counted, whole.gaps) == ((7, 8, 9, 1, 2, 3), 6, True, ())
+    complete = read([*rounds, token(6, "f", 3), final(6)])
+    assert complete is not None
+    assert (complete.token_ids, complete.n_predicted) == ((7, 8, 9, 1, 2, 3), 6)
+    assert complete.counted and not complete.gaps
     cut = read([*rounds, final(6)])  # its last round ended past the limit
     assert cut is not None
     assert (cut.n_predicted, cut.counted) == (5, False)

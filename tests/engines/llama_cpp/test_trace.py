@@ -22,12 +22,12 @@ HYBRID = Path(__file__).parents[1] / "data" / "log_trace_hybrid.txt"
 
 
 def by_kind(passes: list[Pass]) -> dict[str, tuple[int, int, float]]:
-    return {f"{one.kind} {one.width}": (one.width, one.count, round(1e6 * one.seconds)) for one in passes}
+    return {f"{item.kind} {item.width}": (item.width, item.count, round(1e6 * item.seconds)) for item in passes}
 
 
 def test_one_round_of_a_hybrid() -> None:
-    found = by_kind(read_passes(HYBRID.read_text()))
-    assert found == {
+    by_name = by_kind(read_passes(HYBRID.read_text()))
+    assert by_name == {
         "draft 4": (4, 1, 1470),  # 0.03.019.141 to 0.03.020.611
         "checkpoint 1": (1, 1, 703),  # 557 µs after drafting, 146 before it
         "verify 5": (5, 1, 2887),  # 0.03.021.289 to 0.03.024.176
@@ -40,7 +40,7 @@ def test_one_round_of_a_hybrid() -> None:
 
 def test_what_reads_a_prompt_is_no_pass() -> None:
     lines = HYBRID.read_text().splitlines()
-    prompt = lines[: next(place for place, line in enumerate(lines) if "n_gen = 1," in line)]
+    prompt = lines[: next(index for index, line in enumerate(lines) if "n_gen = 1," in line)]
     assert any("yielding to queue" in line for line in prompt)
     assert read_passes("\n".join(prompt)) == []
 
@@ -65,13 +65,13 @@ def test_the_real_server_is_timed(tmp_path: Path, llama_server: Path, tiny_pair:
     finally:
         server.stop()
     passes = engine.read_trace((tmp_path / "server.log").read_text(errors="replace"))
-    verified = sum(one.count for one in passes if one.kind == "verify")
+    verified = sum(item.count for item in passes if item.kind == "verify")
     assert verified == answer.ledger.rounds
-    drafted = sum(one.count * one.width for one in passes if one.kind == "draft")
+    drafted = sum(item.count * item.width for item in passes if item.kind == "draft")
     assert drafted == answer.ledger.drafted
-    saved = next(one for one in passes if one.kind == "checkpoint")
+    saved = next(item for item in passes if item.kind == "checkpoint")
     assert saved.count == verified, "a hybrid saves its state before every round"
-    spent = sum(one.seconds for one in passes)
+    spent = sum(item.seconds for item in passes)
     assert 0 < spent <= answer.decode_s + 0.05
     assert answer.phase_s is not None, "what drafting took also stands in the log's statistics"
     assert 0 < answer.phase_s["draft"] < answer.decode_s

@@ -131,13 +131,13 @@ def test_5_tokens_that_the_stream_withholds_are_not_lost(
     answer = complete(server, prompt, sampling)
     ids = tuple(server.http.post("/completion", completion_body(prompt.token_ids, sampling, stream=False))["tokens"])
     assert answer.n_predicted == max_tokens == len(ids)
-    whole = max_tokens == 24
-    assert answer.text == ("🦙🦕🦖🦙🦕🦖" if whole else "🦙🦕🦖🦙🦕")
+    ends_on_character = max_tokens == 24
+    assert answer.text == ("🦙🦕🦖🦙🦕🦖" if ends_on_character else "🦙🦕🦖🦙🦕")
     # What spells whole characters is filled in; the tokens of a character that the limit cut off spell nothing yet.
-    assert answer.token_ids == (ids if whole else None)
-    assert (answer.token_gap is None) == whole
+    assert answer.token_ids == (ids if ends_on_character else None)
+    assert (answer.token_gap is None) == ends_on_character
     assert server.recover_token_ids(prompt, sampling, answer) == ids
-    if not whole:
+    if not ends_on_character:
         assert "the stream lacks" in str(answer.token_gap)
         assert server.recover_token_ids(prompt, Sampling(max_tokens=max_tokens - 1), answer) is None
 
@@ -253,9 +253,9 @@ def test_11_threads_wait_without_spinning(start_server: StartServer, tiny_pair: 
 
 
 def test_12_there_is_one_slot_and_no_router(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
-    one = start_server(arm_of(), tiny_pair)
-    assert isinstance(one, LlamaServer)
-    props = one.http.get_json("/props")
+    server = start_server(arm_of(), tiny_pair)
+    assert isinstance(server, LlamaServer)
+    props = server.http.get_json("/props")
     assert isinstance(props, dict)
     assert props["total_slots"] == 1
     many = start_server(arm_of(), tiny_pair, argv=without("-np"))
@@ -269,11 +269,11 @@ def test_13_an_unknown_sampler_is_caught(start_server: StartServer, tiny_pair: R
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, GREEDY, stream=False)
     check_echo(body, server.http.post("/completion", body)["generation_settings"])
-    wrong = body | {"samplers": ["no_such_sampler"]}
-    settings = server.http.post("/completion", wrong)["generation_settings"]
+    body_sent = body | {"samplers": ["no_such_sampler"]}
+    settings = server.http.post("/completion", body_sent)["generation_settings"]
     assert settings["samplers"] == []
     with pytest.raises(EngineError, match="samplers"):
-        check_echo(wrong, settings)
+        check_echo(body_sent, settings)
 
 
 def test_a_baseline_that_speculates_is_failed(start_server: StartServer, tiny_pair: ResolvedPair) -> None:

@@ -25,11 +25,11 @@ PROMPT, LENGTH = Prompt(prompt="The capital of France is Paris. The capital of F
 
 @pytest.fixture(scope="module")
 def vulkan_server() -> Path:
-    own = os.environ.get("BENCHCTL_VULKAN_SERVER")
+    named = os.environ.get("BENCHCTL_VULKAN_SERVER")
     builds = [build.binary() for build in installed_builds() if build.backend == "vulkan"]
-    if not own and not builds:
+    if not named and not builds:
         pytest.skip("there is no llama-server with Vulkan: `benchctl engines install llama.cpp --vulkan`")
-    return Path(own) if own else builds[0]
+    return Path(named) if named else builds[0]
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_a_bundled_model_speculates_there(
 ) -> None:
     path = {model.name: model.path for model in bundled_models()}
     models = ResolvedPair(resolved(path[target]), resolved(path[draft]))
-    there: dict[str, Any] = {"binary": vulkan_server, "device": "vulkan", "env": UPSTREAM, "health_timeout_s": 600.0}
-    there |= {"stall_timeout_s": 600.0, "request_timeout_s": 900.0}
+    settings: dict[str, Any] = {"binary": vulkan_server, "device": "vulkan", "env": UPSTREAM, "health_timeout_s": 600.0}
+    settings |= {"stall_timeout_s": 600.0, "request_timeout_s": 900.0}
     for arm, state in ((arm_of(), "off"), (arm_of("draft-simple", max=3), "active")):
-        server = start_server(arm, models, **there)
+        server = start_server(arm, models, **settings)
         answer = complete(server, server.render(PROMPT), Sampling(max_tokens=LENGTH))
         result = server.attest(answer.ledger.drafted)
         assert answer.n_predicted > 1

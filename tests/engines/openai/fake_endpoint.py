@@ -48,7 +48,7 @@ class Script:
     finish: str = "length"
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the last event."""
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    choice_fields: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the last choice."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
@@ -58,11 +58,11 @@ class Script:
 def handler_of(script: Script) -> type[ScriptedHandler]:
     class Handler(ScriptedHandler):
         def allowed(self) -> bool:
-            given = self.headers.get("Authorization")
-            script.keys.append(given)
-            if script.key is None or given == f"Bearer {script.key}":
+            authorization = self.headers.get("Authorization")
+            script.keys.append(authorization)
+            if script.key is None or authorization == f"Bearer {script.key}":
                 return True
-            self.reply(401, {"error": {"message": f"wrong key: {given}", "code": 401}})
+            self.reply(401, {"error": {"message": f"wrong key: {authorization}", "code": 401}})
             return False
 
         def do_GET(self) -> None:
@@ -97,8 +97,8 @@ def handler_of(script: Script) -> type[ScriptedHandler]:
             if fault == "chats-as-sglang" and "messages" in body and body.get("return_token_ids"):
                 reason = "return_token_ids is not supported with streaming on /v1/chat/completions."
                 choice = {"message": {"content": "".join(script.words)}, "response_token_ids": [1, 2, 3, 4]}
-                refused, whole = {"error": {"message": reason}}, {"choices": [choice]}
-                self.reply(400 if body["stream"] else 200, refused if body["stream"] else whole)
+                refused, reply = {"error": {"message": reason}}, {"choices": [choice]}
+                self.reply(400 if body["stream"] else 200, refused if body["stream"] else reply)
                 return
             if not body["stream"] and fault == "returns-ids":
                 ids = list(range(1, len(script.words) + 1)) if body.get("return_token_ids") else None
@@ -137,8 +137,8 @@ def handler_of(script: Script) -> type[ScriptedHandler]:
         def piece(self, body: dict[str, Any], text: str, ids: list[int], finish: str | None = None) -> None:
             piece: dict[str, Any] = {"delta": {"content": text}} if "messages" in body else {"text": text}
             streamed_ids = {"token_ids": ids} if script.ids else {}
-            beside = script.beside if finish else {}
-            self.event(choices=[{"index": 0, **piece, **streamed_ids, **beside, "finish_reason": finish}])
+            extra = script.choice_fields if finish else {}
+            self.event(choices=[{"index": 0, **piece, **streamed_ids, **extra, "finish_reason": finish}])
 
         def misbehave(self, secret: str) -> None:
             if script.fault == "cut-off":

@@ -33,15 +33,15 @@ class ScoringScript:
 
 def next_token(tokens: Sequence[int]) -> int:
     """The greedy token after a sequence."""
-    place = len(tokens) - len(PROMPT)
-    along = tuple(tokens[:3]) == PROMPT and 0 <= place < len(ANSWER) and tuple(tokens[3:]) == ANSWER[:place]
-    return ANSWER[place] if along else 7
+    position = len(tokens) - len(PROMPT)
+    along = tuple(tokens[:3]) == PROMPT and 0 <= position < len(ANSWER) and tuple(tokens[3:]) == ANSWER[:position]
+    return ANSWER[position] if along else 7
 
 
-def own_token(tokens: Sequence[int], place: int) -> int:
+def own_token(tokens: Sequence[int], position: int) -> int:
     """The model's token at a position of a sequence that it reads at once: it forgives what was before."""
-    along = tuple(tokens[:3]) == PROMPT and place >= len(PROMPT)
-    return ANSWER[place - len(PROMPT)] if along else 7
+    along = tuple(tokens[:3]) == PROMPT and position >= len(PROMPT)
+    return ANSWER[position - len(PROMPT)] if along else 7
 
 
 def decoded(prompt: Sequence[int], count: int) -> list[int]:
@@ -65,9 +65,9 @@ def openai_reply(script: ScoringScript, path: str, body: dict[str, Any]) -> tupl
     places: list[tuple[int, float | None, dict[int, float] | None]] = []
     if body["echo"] and fault != "ignores-echo":
         places.append((prompt[0], None, None))
-        for place, token in enumerate(prompt[1:], start=1):
-            own = own_token(prompt, place)
-            top = {own: BEST, SECOND: BEST - 1.5}
+        for position, token in enumerate(prompt[1:], start=1):
+            likeliest_token = own_token(prompt, position)
+            top = {likeliest_token: BEST, SECOND: BEST - 1.5}
             places.append((token, top.get(token, -9.0), top))
     places += [(token, BEST, {token: BEST, SECOND: BEST - 1.8}) for token in answer]
 
@@ -76,7 +76,7 @@ def openai_reply(script: ScoringScript, path: str, body: dict[str, Any]) -> tupl
 
     logprobs: dict[str, Any] = {
         "tokens": [name(token) for token, _, _ in places],
-        "token_logprobs": [own for _, own, _ in places],
+        "token_logprobs": [likeliest_token for _, likeliest_token, _ in places],
         "top_logprobs": [top and {name(token): value for token, value in top.items()} for _, _, top in places],
     }
     if fault == "no-top":
@@ -99,15 +99,15 @@ def sglang_reply(script: ScoringScript, path: str, body: dict[str, Any]) -> tupl
         "output_top_logprobs": [[[BEST, token, None], [BEST - 1.8, SECOND, None]] for token in decoded(prompt, count)],
     }
     if (start := body.get("logprob_start_len", -1)) >= 0:
-        own, likeliest = [[None, prompt[start], None]], [None]
-        for place, token in enumerate(prompt[start + 1 :], start=start + 1):
-            top = {own_token(prompt, place): BEST, SECOND: BEST - 1.5}
-            own.append([top.get(token, -9.0), token, None])
-            likeliest.append([[value, one, None] for one, value in top.items()])  # type: ignore[arg-type]
+        token_logprobs, likeliest = [[None, prompt[start], None]], [None]
+        for position, token in enumerate(prompt[start + 1 :], start=start + 1):
+            top = {own_token(prompt, position): BEST, SECOND: BEST - 1.5}
+            token_logprobs.append([top.get(token, -9.0), token, None])
+            likeliest.append([[value, token_id, None] for token_id, value in top.items()])  # type: ignore[arg-type]
         if script.fault == "other-tokens":
-            own[1][1] = 4000
+            token_logprobs[1][1] = 4000
         cut = -1 if script.fault == "lacks-a-place" else None
-        meta |= {"input_token_logprobs": own[:cut], "input_top_logprobs": likeliest[:cut]}
+        meta |= {"input_token_logprobs": token_logprobs[:cut], "input_top_logprobs": likeliest[:cut]}
     return 200, {} if script.fault == "no-logprobs" else {"meta_info": meta}
 
 

@@ -70,22 +70,22 @@ def problems(checked: Recipe) -> str:
 
 
 def test_what_an_endpoint_does_not_support(endpoint: Endpoint) -> None:
-    one, two = endpoint(), endpoint()
-    assert "same URL as baseline" in problems(recipe(one.url, Arm(name="spec", speculation=SPECULATION)))
-    slash = Arm(name="spec", speculation=SPECULATION, url=f"{one.url}/v1/")
-    assert "same URL as baseline" in problems(recipe(one.url, slash))
+    first, two = endpoint(), endpoint()
+    assert "same URL as baseline" in problems(recipe(first.url, Arm(name="spec", speculation=SPECULATION)))
+    slash = Arm(name="spec", speculation=SPECULATION, url=f"{first.url}/v1/")
+    assert "same URL as baseline" in problems(recipe(first.url, slash))
     deep = Arm(name="deep", speculation=SPECULATION.model_copy(update={"max": 8}), url=two.url)
     spec = Arm(name="spec", speculation=SPECULATION, url=two.url)
-    assert "same URL as spec" in problems(recipe(one.url, spec, deep))
-    assert "ignore_eos" in problems(recipe(one.url, sampling=Sampling(ignore_eos=True)))
-    assert "top_k: 0" in problems(recipe(one.url, sampling=Sampling(temperature=1.0, top_k=40)))
-    sound = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
+    assert "same URL as spec" in problems(recipe(first.url, spec, deep))
+    assert "ignore_eos" in problems(recipe(first.url, sampling=Sampling(ignore_eos=True)))
+    assert "top_k: 0" in problems(recipe(first.url, sampling=Sampling(temperature=1.0, top_k=40)))
+    sound = recipe(first.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
     assert any("none of the servers" in text for text in make_engine(sound.engine).check(sound, served()))
 
 
 def test_a_known_server_takes_more(endpoint: Endpoint) -> None:
-    known = endpoint(pages={"/props": {"build_info": "b1"}})
-    checked = recipe(known.url, sampling=Sampling(ignore_eos=True, temperature=1.0, top_k=40))
+    llama_server = endpoint(pages={"/props": {"build_info": "b1"}})
+    checked = recipe(llama_server.url, sampling=Sampling(ignore_eos=True, temperature=1.0, top_k=40))
     assert make_engine(checked.engine).check(checked, served()) == []
 
 
@@ -102,8 +102,8 @@ def test_a_short_key_is_reported_as_no_secret(
 
 
 def test_models_of_other_names_are_reported(endpoint: Endpoint) -> None:
-    one, two = endpoint(models=["a"]), endpoint(models=["b"])
-    checked = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
+    first, two = endpoint(models=["a"]), endpoint(models=["b"])
+    checked = recipe(first.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
     assert any("baseline: a; spec: b" in text for text in make_engine(checked.engine).check(checked, served()))
 
 

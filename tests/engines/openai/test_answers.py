@@ -151,15 +151,15 @@ def test_lm_studio_is_read_by_its_own_route(endpoint: Endpoint, ask: Ask) -> Non
 
 def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoint, ask: Ask) -> None:
     """TensorRT-LLM's stands in the choice."""
-    script = endpoint(beside={"avg_decoded_tokens_per_iter": 2.5})
+    script = endpoint(choice_fields={"avg_decoded_tokens_per_iter": 2.5})
     server = ask(script, speculation=SPECULATION)
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger()
     result = server.attest(None)
     assert result.state == "active"
     assert any("in 1 answers; no counts" in line for line in result.evidence)
-    alone = ask(script)
-    complete(alone, alone.render(RAW), GREEDY)
-    assert alone.attest(None).state == "failed"
+    answer = ask(script)
+    complete(answer, answer.render(RAW), GREEDY)
+    assert answer.attest(None).state == "failed"
 
 
 def test_counters_of_a_server_of_another_name_count_where_they_moved_by_this_answer(
@@ -229,9 +229,9 @@ def test_counters_that_lag_are_waited_for(endpoint: Endpoint, ask: Ask) -> None:
 
 
 def test_tokens_that_came_together_at_first_took_no_time(endpoint: Endpoint, ask: Ask) -> None:
-    first, rest = (json.dumps({"choices": [{"text": "w", "token_ids": ids}]}) for ids in ([1, 2, 3], [4]))
+    first, later = (json.dumps({"choices": [{"text": "w", "token_ids": ids}]}) for ids in ([1, 2, 3], [4]))
     end = json.dumps({"choices": [{"text": "", "finish_reason": "length"}], "usage": {"completion_tokens": 4}})
-    chunks = [f"data: {event}\n\n".encode() for event in (first, rest, end)]
+    chunks = [f"data: {event}\n\n".encode() for event in (first, later, end)]
     times = iter([1.0, 3.0, 3.0])
     answer = read(CompletionReader(), chunks, times=times)
     assert answer is not None

@@ -88,8 +88,8 @@ def test_a_key_that_is_written_otherwise_or_cut_is_kept_too(
     half = Reply(500, {}, b"x" * 485 + SECRET.encode())  # the message is cut in its middle
     assert SECRET[:8] not in client.refused(half).what
     client = HttpClient("http://127.0.0.1:9", redact=ApiKey(ESCAPED).redact)
-    whole = Reply(500, {}, f"no {ESCAPED}".encode())
-    assert "quoted" not in client.refused(whole).what
+    reply = Reply(500, {}, f"no {ESCAPED}".encode())
+    assert "quoted" not in client.refused(reply).what
 
 
 def test_an_odd_endpoint_is_looked_at_without_harm(endpoint: Endpoint) -> None:

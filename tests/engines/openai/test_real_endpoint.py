@@ -125,9 +125,9 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     (folder,) = (tmp_path / "results" / "endpoint").iterdir()
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text("utf-8").splitlines()]
     lines = [line for line in lines if line["token_ids"]]  # those that were fetched after measuring
-    one = next(line for line in lines if line["label"] == "spec_d4")
-    one["token_ids"][9] = 3000
-    one |= {"token_sha": sha256_tokens(one["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
+    record = next(line for line in lines if line["label"] == "spec_d4")
+    record["token_ids"][9] = 3000
+    record |= {"token_sha": sha256_tokens(record["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
     (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     reseal(folder)
     verify = benchctl(tmp_path, "verify-lossless", str(folder), "--json", "--audit-minutes", "2")
@@ -137,7 +137,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     assert arm["audit"]["beyond"] >= 1
     assert arm["audit"]["prefixes"] >= 1_000
     replays = json.loads((folder / "scores.json").read_text("utf-8"))
-    assert not any(one["others"] for one in replays["decoded"]), "it says the baseline's own tokens again"
+    assert not any(record["others"] for record in replays["decoded"]), "it says the baseline's own tokens again"
     assert not [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 

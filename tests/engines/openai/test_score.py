@@ -61,8 +61,8 @@ def test_an_answer_is_scored_whole_in_one_request(scoring: Scoring, dialect: str
 @DIALECTS
 def test_the_noise_is_the_change_between_prefill_and_decode(scoring: Scoring, dialect: str) -> None:
     scorer, script = scoring(dialect=dialect)
-    own = answer_of(ANSWER[:50])
-    reading = score(scorer, PROMPT, own)
+    target_answer = answer_of(ANSWER[:50])
+    reading = score(scorer, PROMPT, target_answer)
     by_decoding = read_by_decoding(scorer, reading)
     assert by_decoding.places == list(range(50))
     assert {round(loss, 6) for loss in by_decoding.losses} == {-0.3}
@@ -90,8 +90,8 @@ def test_prompts_are_rendered_by_the_endpoint(scoring: Scoring, dialect: str) ->
 
 def test_an_endpoint_that_ends_its_answer_is_read_until_there(scoring: Scoring) -> None:
     scorer, script = scoring(ends_after=8)
-    own = answer_of(ANSWER[:12])
-    by_decoding = read_by_decoding(scorer, score(scorer, PROMPT, own))
+    target_answer = answer_of(ANSWER[:12])
+    by_decoding = read_by_decoding(scorer, score(scorer, PROMPT, target_answer))
     assert by_decoding.places == list(range(8))
     assert len(script.requests) == 3, "scored, decoded to the end, and one prefix beyond it"
 

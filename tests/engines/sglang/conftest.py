@@ -53,8 +53,8 @@ def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
         fault = added.get("FAKE_FAULT", "")
         if fault not in _PROBED:
             _PROBED[fault] = probe_sglang(python, found_in, added)
-        found = _PROBED[fault]
-        return replace(found, capabilities=replace(found.capabilities, binary=python))
+        facts = _PROBED[fault]
+        return replace(facts, capabilities=replace(facts.capabilities, binary=python))
 
     monkeypatch.setattr("benchctl.engines.sglang.engine.probe_sglang", remembered)
 

@@ -99,11 +99,11 @@ class Handler(ScriptedHandler):
         tokens, count = body["input_ids"], body["sampling_params"]["max_new_tokens"]
         answer = [tokens[-1] + number for number in range(1, count + 1)]
         start = body.get("logprob_start_len", len(tokens))
-        own: list[list[Any]] = [[None, tokens[start - 1] if start else None, None]]
-        own += [[-0.2, token, None] for token in tokens[start + 1 :]]
+        token_logprobs: list[list[Any]] = [[None, tokens[start - 1] if start else None, None]]
+        token_logprobs += [[-0.2, token, None] for token in tokens[start + 1 :]]
         top = [[[-0.2, token, None], [-1.7, 99, None]] for token in tokens[start + 1 :]]
         meta = {
-            "input_token_logprobs": own,
+            "input_token_logprobs": token_logprobs,
             "input_top_logprobs": [None, *top],
             "output_token_logprobs": [[-0.2, token, None] for token in answer],
             "output_top_logprobs": [[[-0.2, token, None], [-1.7, 99, None]] for token in answer],

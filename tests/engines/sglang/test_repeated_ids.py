@@ -22,8 +22,8 @@ def event(
 def read(*events: bytes) -> GenerateReader:
     reader = GenerateReader()
     reader.begin(0.0)
-    for number, one in enumerate(events):
-        reader.feed(one, float(number))
+    for number, event in enumerate(events):
+        reader.feed(event, float(number))
     return reader
 
 
@@ -52,7 +52,7 @@ def test_ids_that_were_sent_cannot_change(changed: list[int]) -> None:
 NO_JSON = b'data: {"text":"x","output_ids":[1,],"meta_info":{"finish_reason":null}}\n\n'
 
 
-@pytest.mark.parametrize("wrong", [event([1], text=5), event([1, "a"]), NO_JSON])
-def test_what_is_no_text_and_no_ids_is_refused(wrong: bytes) -> None:
+@pytest.mark.parametrize("malformed", [event([1], text=5), event([1, "a"]), NO_JSON])
+def test_what_is_no_text_and_no_ids_is_refused(malformed: bytes) -> None:
     with pytest.raises(EngineError, match="cannot be read"):
-        read(event([1]), wrong)
+        read(event([1]), malformed)

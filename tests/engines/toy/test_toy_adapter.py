@@ -62,7 +62,7 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     assert [cell["attestation"]["state"] for cell in manifest["cells"]] == ["off", "active"]
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     looked_up = [record for record in records if record["label"] == "lookup" and record["phase"] == "measure"]
-    assert [(one["draft_n"], one["draft_n_accepted"], one["rounds"]) for one in looked_up] == [(18, 17, 6)] * 2
+    assert [(line["draft_n"], line["draft_n_accepted"], line["rounds"]) for line in looked_up] == [(18, 17, 6)] * 2
     verified = benchctl(tmp_path, "verify-lossless", str(folder))
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "identical" in verified.stdout
@@ -87,7 +87,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) ->
 
 def test_it_is_in_every_list_and_its_own_keys_in_the_schema(tmp_path: Path) -> None:
     listed = json.loads(benchctl(tmp_path, "engines", "list", "--json").stdout)["engines"]
-    assert [one["hint"] for one in listed if one["kind"] == "toy"] == ["it comes with benchctl's tests"]
+    assert [engine["hint"] for engine in listed if engine["kind"] == "toy"] == ["it comes with benchctl's tests"]
     schema = json.loads(benchctl(tmp_path, "recipes", "schema").stdout)
     assert "greeting" in schema["$defs"]["ToySpec"]["properties"]
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary="x", kind="ngram-simple").replace("greeting", "greting"))

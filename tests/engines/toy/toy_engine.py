@@ -102,8 +102,8 @@ def inventory() -> list[FoundEngine]:
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return why it ended, where its log shows it, and what to do."""
-    known = [Cause("Address already in use", "The port is taken.", "Run it again.")]
-    result = first_cause(log, known)
+    causes = [Cause("Address already in use", "The port is taken.", "Run it again.")]
+    result = first_cause(log, causes)
     return result[:2] if result else None
 
 

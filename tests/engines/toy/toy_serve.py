@@ -40,9 +40,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        words = asked["prompt"].split()
-        ids = list(islice(cycle([sum(word.encode()) for word in words]), asked["max_tokens"]))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        words = request["prompt"].split()
+        ids = list(islice(cycle([sum(word.encode()) for word in words]), request["max_tokens"]))
         self.close_connection = True
         self.head("text/event-stream", Connection="close")
         rounds = 0
@@ -50,12 +50,12 @@ class Handler(BaseHTTPRequestHandler):
             many = 1 + (LOOKUP if rounds else 0)  # the first token is prefill's
             step, ids = ids[:many], ids[many:]
             rounds += 1
-            self.event(choices=[{"text": "".join(f" {one}" for one in step), "token_ids": step}])
+            self.event(choices=[{"text": "".join(f" {token}" for token in step), "token_ids": step}])
         self.event(choices=[{"text": "", "finish_reason": "length"}])
-        usage = {"prompt_tokens": len(words), "completion_tokens": asked["max_tokens"]}
+        usage = {"prompt_tokens": len(words), "completion_tokens": request["max_tokens"]}
         drafts = {"rounds": rounds - 1, "drafted": (rounds - 1) * LOOKUP} if LOOKUP else None
         if drafts:
-            drafts["accepted"] = min(drafts["drafted"], asked["max_tokens"] - 1 - drafts["rounds"])
+            drafts["accepted"] = min(drafts["drafted"], request["max_tokens"] - 1 - drafts["rounds"])
         self.event(choices=[], usage=usage, drafts=drafts)
         self.wfile.write(b"data: [DONE]\n\n")
 

@@ -91,8 +91,8 @@ def folder(tmp_path: Path) -> Callable[..., ResolvedModel]:
 
         home = tmp_path / name
         home.mkdir()
-        written = {"architectures": ["ToyForCausalLM"], "vocab_size": words, "max_position_embeddings": 2048, **config}
-        (home / "config.json").write_text(json.dumps(written))
+        settings = {"architectures": ["ToyForCausalLM"], "vocab_size": words, "max_position_embeddings": 2048, **config}
+        (home / "config.json").write_text(json.dumps(settings))
         tensors = {f"model.layers.0.{layer}.weight": np.zeros((2, 2), np.float32) for layer in layers}
         save_file(tensors, home / "model.safetensors")
         vocabulary = {f"word{number}": number for number in range(words)}

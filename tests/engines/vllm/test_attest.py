@@ -44,7 +44,7 @@ def test_a_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "message"),
+    ("observation", "message"),
     [
         (replace(SPEAKING, model_path="/other"), "serves /other"),
         (replace(SPEAKING, log=(ALONE,)), "speculates with nothing"),
@@ -65,8 +65,8 @@ def test_a_baseline() -> None:
         ),
     ],
 )
-def test_what_fails(seen: VllmObserved, message: str) -> None:
-    result = attest(seen)
+def test_what_fails(observation: VllmObserved, message: str) -> None:
+    result = attest(observation)
     assert result.state == "failed"
     assert message in (result.reason or "")
     assert result.remedy

@@ -41,10 +41,10 @@ def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
     spec = VllmSpec(kind="vllm", args=["--block-size", "32"])
     arm = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4), concurrency=8)
     argv = command_line(PROGRAM, package(platform="cuda"), spec, arm, ResolvedPair(folder("target"), None))
-    given = dict(itertools.pairwise(argv))
-    assert given["--speculative-config"] == '{"method": "ngram", "num_speculative_tokens": 4}'
-    assert given["--per-request-spec-decode-metrics"] == "detailed"
-    assert given["--max-num-seqs"] == "8"
+    options = dict(itertools.pairwise(argv))
+    assert options["--speculative-config"] == '{"method": "ngram", "num_speculative_tokens": 4}'
+    assert options["--per-request-spec-decode-metrics"] == "detailed"
+    assert options["--max-num-seqs"] == "8"
     assert "--enforce-eager" not in argv  # a GPU is measured with its graphs
     assert argv[-2:] == ("--block-size", "32")
 
@@ -78,8 +78,8 @@ def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) ->
     ],
 )
 def test_arguments_that_are_refused(package: Make, word: str, message: str) -> None:
-    (found,) = argument_problems([word], package().options)
-    assert message in found
+    (problem,) = argument_problems([word], package().options)
+    assert message in problem
 
 
 def test_the_environment_is_scrubbed_offline_and_silent(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_threads_are_bound_where_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN", "VLLM_PLUGINS"])
 def test_variables_that_are_refused(name: str) -> None:
-    (found,) = refused_variables({name: "x"}, REFUSED_VARIABLES)
-    assert name in found
+    (problem,) = refused_variables({name: "x"}, REFUSED_VARIABLES)
+    assert name in problem
 
 
 def test_prefix_caching_is_a_key_of_the_engine(package: Make, folder: Make) -> None:

@@ -68,17 +68,18 @@ def test_without_any_there_is_advice() -> None:
 
 
 def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, named = environment(tmp_path / "own"), environment(tmp_path / "named")
+    from_environment, named = environment(tmp_path / "own"), environment(tmp_path / "named")
     installed = environment(installation.environment().folder)
     assert SEARCH.unnamed() == []  # without its last file an installation is not whole
     (installation.environment().folder / MARKER).write_text("{}")
     assert SEARCH.find() == FoundBinary(installed, "bundled")
-    monkeypatch.setenv("BENCHCTL_VLLM", str(own))
-    assert SEARCH.find() == FoundBinary(own, "environment")
-    assert SEARCH.find("vllm") == FoundBinary(own, "environment")  # the name that every installation has
+    monkeypatch.setenv("BENCHCTL_VLLM", str(from_environment))
+    assert SEARCH.find() == FoundBinary(from_environment, "environment")
+    assert SEARCH.find("vllm") == FoundBinary(from_environment, "environment")  # the name that every installation has
     assert SEARCH.find(None, str(named)) == FoundBinary(named, "option")
-    assert SEARCH.find(str(own), str(named)) == FoundBinary(named, "option")  # what is typed outranks the recipe
-    assert SEARCH.find(str(own)) == FoundBinary(own, "recipe")
+    # The option of the command line outranks the recipe.
+    assert SEARCH.find(str(from_environment), str(named)) == FoundBinary(named, "option")
+    assert SEARCH.find(str(from_environment)) == FoundBinary(from_environment, "recipe")
 
 
 @pytest.mark.parametrize("value", ["/none/vllm", "other-vllm", "/"])
@@ -158,8 +159,8 @@ def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, mo
     assert (unasked.found_in, unasked.version, unasked.speculation_types) == ("environment", "0.99.0+cpu", ())
     assert not (tmp_path / "env" / "asked").exists()
     probe_vllm(FoundBinary(program, "environment"))
-    (known,) = [engine for engine in find_engines() if engine.kind == "vllm"]
-    assert known.speculation_types == ("ngram-simple", "suffix")
+    (listed,) = [engine for engine in find_engines() if engine.kind == "vllm"]
+    assert listed.speculation_types == ("ngram-simple", "suffix")
 
 
 def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +171,6 @@ def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypa
     (named,) = [engine for engine in find_engines() if engine.kind == "sglang"]
     assert (named.found_in, named.where, named.runs) == ("environment", sys.executable, True)
     monkeypatch.setenv("BENCHCTL_SGLANG", str(tmp_path / "nowhere"))
-    (wrong,) = [engine for engine in find_engines() if engine.kind == "sglang"]
-    assert str(wrong.where).endswith(str(tmp_path / "nowhere"))
-    assert wrong.problem == "there is no such program"
+    (listed,) = [engine for engine in find_engines() if engine.kind == "sglang"]
+    assert str(listed.where).endswith(str(tmp_path / "nowhere"))
+    assert listed.problem == "there is no such program"

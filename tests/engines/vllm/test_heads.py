@@ -67,7 +67,7 @@ def tokens(answers: list[Completion]) -> list[tuple[int, ...] | None]:
 
 
 @pytest.fixture(scope="module")
-def own(
+def target_tokens(
     engine: VllmEngine, tiny_transformer: ResolvedModel, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[int, ...] | None]:
     """The target's own tokens, without speculation."""
@@ -81,7 +81,7 @@ def test_a_draft_is_used_and_the_answers_are_the_targets(
     engine: VllmEngine,
     heads: Path,
     tiny_transformer: ResolvedModel,
-    own: list[tuple[int, ...] | None],
+    target_tokens: list[tuple[int, ...] | None],
     tmp_path: Path,
 ) -> None:
     folder = heads / kind.removeprefix("draft-")
@@ -91,15 +91,15 @@ def test_a_draft_is_used_and_the_answers_are_the_targets(
     done, attested = answered(engine, arm, models, tmp_path / "server.log")
     assert attested.state == "active", attested.evidence
     assert all(answer.ledger.drafted == 3 * (answer.ledger.rounds or 0) > 0 for answer in done)
-    assert tokens(done) == own
+    assert tokens(done) == target_tokens
 
 
 def test_suffix_decoding_copies_and_keeps_the_targets_answers(
-    engine: VllmEngine, tiny_transformer: ResolvedModel, own: list[tuple[int, ...] | None], tmp_path: Path
+    engine: VllmEngine, tiny_transformer: ResolvedModel, target_tokens: list[tuple[int, ...] | None], tmp_path: Path
 ) -> None:
     if os.environ.get("BENCHCTL_VLLM") and not engine.probe().details["arctic_inference"]:
         pytest.skip("BENCHCTL_VLLM has no arctic-inference; benchctl's own vLLM gets it by .ci/suffix")
     arm = Arm(name="suffix", speculation=Speculation(type="suffix", max=8))
     done, attested = answered(engine, arm, ResolvedPair(tiny_transformer, None), tmp_path / "server.log")
     assert attested.state == "active", attested.evidence
-    assert tokens(done) == own
+    assert tokens(done) == target_tokens

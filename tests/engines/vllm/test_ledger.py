@@ -129,13 +129,13 @@ def test_a_grammar_may_leave_rounds_without_a_draft(ledger: Ledger) -> None:
 
 
 def test_a_server_that_contradicts_the_answer(ledger: Ledger, counted: tuple[Ledger, int]) -> None:
-    (found,) = contradictions(ledger, 96, replace(counted[0], drafted=40))
-    assert "11 of 40" in found
+    (sentence,) = contradictions(ledger, 96, replace(counted[0], drafted=40))
+    assert "11 of 40" in sentence
 
 
 def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Ledger, int]) -> None:
-    (found,) = contradictions(ledger, 96, counted[0], 80)
-    assert "fewer than the 96" in found
+    (sentence,) = contradictions(ledger, 96, counted[0], 80)
+    assert "fewer than the 96" in sentence
 
 
 def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, counted: tuple[Ledger, int]) -> None:
@@ -145,8 +145,8 @@ def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, coun
     assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in lines
     assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in lines
     assert against(tally, counted[0]) == []
-    (found,) = against(tally, replace(counted[0], accepted=10))
-    assert "all answers together count 11 of 44" in found
+    (sentence,) = against(tally, replace(counted[0], accepted=10))
+    assert "all answers together count 11 of 44" in sentence
     tally.broken += 1
     assert against(tally, replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
 

@@ -56,15 +56,15 @@ def test_sound_answers_are_consistent_and_a_token_of_another_is_not(scorer: Vllm
     for number in range(PROMPTS):
         prompt = tuple(scorer.render(Prompt(prompt=f"{number} boats lay in the harbour, and")).token_ids)
         ids = decoded(scorer, prompt)
-        own = Answer("code", number, "sha", len(prompt), ids, sha256_tokens(list(ids)))
-        reading = score(scorer, prompt, own)
+        target_answer = Answer("code", number, "sha", len(prompt), ids, sha256_tokens(list(ids)))
+        reading = score(scorer, prompt, target_answer)
         assert len(reading.scored.margins) == TOKENS
-        answers.append(own)
+        answers.append(target_answer)
         scored.append(reading.scored)
         passes.append(read_by_decoding(scorer, reading))
         if not number:
-            other = (*ids[:50], (ids[50] + 1) % 4000, *ids[51:])
-            forged = Answer("code", number, "sha", len(prompt), other, sha256_tokens(list(other)))
+            changed_ids = (*ids[:50], (ids[50] + 1) % 4000, *ids[51:])
+            forged = Answer("code", number, "sha", len(prompt), changed_ids, sha256_tokens(list(changed_ids)))
             scored.append(score(scorer, prompt, forged).scored)
     assert sum(len(scored_pass.places) for scored_pass in passes) >= 1_000
     audit = TargetScores.model_construct(shape="prefill", answers=scored, passes=passes)

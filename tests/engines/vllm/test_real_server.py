@@ -66,13 +66,13 @@ def test_a_chat_is_rendered_with_the_models_template(server: VllmServer) -> None
 def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) -> None:
     prompt, received = server.render(COUNTING), list[int]()
     first = complete(server, prompt, GREEDY, received.append)
-    again = complete(server, prompt, GREEDY)
-    assert (first.text, first.token_ids) == (again.text, again.token_ids)
+    second = complete(server, prompt, GREEDY)
+    assert (first.text, first.token_ids) == (second.text, second.token_ids)
     assert first.token_ids is not None
     assert (first.n_predicted, len(first.token_ids), first.finish_reason) == (48, 48, "length")
     assert received[-1] == 48
     assert received == sorted(received)
-    assert first.ledger == again.ledger  # nothing of the first answer is left for the second
+    assert first.ledger == second.ledger  # nothing of the first answer is left for the second
     assert (first.ledger.rounds or 0) > 0
     assert first.ledger.plain_steps is not None
     assert (first.ledger.rounds or 0) + first.ledger.plain_steps + (first.ledger.accepted or 0) >= 47

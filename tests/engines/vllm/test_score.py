@@ -27,8 +27,8 @@ class ToyHttp:
 
     def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         self.bodies.append(body)
-        own = tuple(body["prompt"]) == PROMPT
-        ids = [ANSWER[place] if own else 7 for place in range(body["max_tokens"])]
+        from_prompt = tuple(body["prompt"]) == PROMPT
+        ids = [ANSWER[position] if from_prompt else 7 for position in range(body["max_tokens"])]
         places = [{"token_id:5": -2.0, f"token_id:{token}": -0.2} for token in ids]
         return {"choices": [{"token_ids": ids, "logprobs": {"top_logprobs": places[1:] if self.broken else places}}]}
 
@@ -53,10 +53,10 @@ def scorer(http: ToyHttp) -> VllmScorer:
 
 def test_its_own_answer_is_read_token_by_token_from_few_requests(scorer: VllmScorer, http: ToyHttp) -> None:
     assert scorer.read_prompt(PROMPT, 20).likeliest == ANSWER[0]
-    for place in range(1, 50):
-        scores = scorer.read_on([*PROMPT, *ANSWER[:place]], 20)
-        assert (scores.evaluated, scores.likeliest) == (1, ANSWER[place])
-        assert list(scores.logprobs) == [ANSWER[place], 5]  # likeliest first
+    for position in range(1, 50):
+        scores = scorer.read_on([*PROMPT, *ANSWER[:position]], 20)
+        assert (scores.evaluated, scores.likeliest) == (1, ANSWER[position])
+        assert list(scores.logprobs) == [ANSWER[position], 5]  # likeliest first
     assert len(http.bodies) == 1
     assert http.bodies[0]["max_tokens"] == 57  # no further than the context
 
@@ -90,9 +90,9 @@ class PromptHttp(ToyHttp):
             return super().post(path, body, timeout_s)
         self.bodies.append(body)
         places: list[dict[str, Any] | None] = [None]
-        for place, token in enumerate(body["prompt"][1:], start=1):
-            own = ANSWER[place - len(PROMPT)] if place >= len(PROMPT) else token
-            ranked = {str(own): {"logprob": -0.5, "rank": 1}, "5": {"logprob": -2.0, "rank": 2}}
+        for position, token in enumerate(body["prompt"][1:], start=1):
+            likeliest_token = ANSWER[position - len(PROMPT)] if position >= len(PROMPT) else token
+            ranked = {str(likeliest_token): {"logprob": -0.5, "rank": 1}, "5": {"logprob": -2.0, "rank": 2}}
             places.append({str(token): {"logprob": -9.0, "rank": 400}, **ranked})
         return {"choices": [{"prompt_logprobs": places[:-1] if self.broken else places}]}
 
@@ -117,8 +117,8 @@ def test_an_answer_is_scored_whole_in_one_request() -> None:
 def test_the_noise_is_the_change_between_prefill_and_decode() -> None:
     """Its own answer is decoded again: there the toy is 1.8 nats ahead, so that prefill costs it -0.3."""
     scorer = prompt_scorer(PromptHttp())
-    own = Answer("code", 0, "sha", 3, ANSWER[:20], "sha")
-    by_decoding = read_by_decoding(scorer, score(scorer, PROMPT, own))
+    target_answer = Answer("code", 0, "sha", 3, ANSWER[:20], "sha")
+    by_decoding = read_by_decoding(scorer, score(scorer, PROMPT, target_answer))
     assert (by_decoding.width, by_decoding.places) == (0, list(range(20)))
     assert set(by_decoding.losses) == {-0.3}
 

@@ -69,7 +69,7 @@ class Counting(dict[str, Any]):
                 self.counted, self.readings = self.answers(), 0
         n = self.counted
         per = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-        lines = [f'{per}{{position="{place}"}} {n * (place == 0)}' for place in range(4)]
+        lines = [f'{per}{{position="{position}"}} {n * (position == 0)}' for position in range(4)]
         lines += [f"vllm:spec_decode_num_drafts_total {n}", f"vllm:spec_decode_num_draft_tokens_total {4 * n}"]
         lines += [f"vllm:spec_decode_num_accepted_tokens_total {n}", f"vllm:iteration_tokens_total_count {3 * n}"]
         return "\n".join(lines) + "\n"
@@ -87,16 +87,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
             *, overlapping: bool = False, batch: int = 1024, lag: int = 0, process: Process | None = None, **script: Any
         ) -> tuple[VllmServer, Script]:
             fault = script.pop("fault", "no-list")
-            at = stack.enter_context(serving(Script(ids=True, fault=fault, routes=("completions",), **script)))
-            at.extra = {"metrics": {"generation_time_ms": 30.0, "speculative_decoding": ONCE}}
-            at.pages = Counting(lambda: len(at.requests), lag)
+            endpoint = stack.enter_context(serving(Script(ids=True, fault=fault, routes=("completions",), **script)))
+            endpoint.extra = {"metrics": {"generation_time_ms": 30.0, "speculative_decoding": ONCE}}
+            endpoint.pages = Counting(lambda: len(endpoint.requests), lag)
             process = process or Process()
             process.log_path = tmp_path / "server.log"
             process.log_path.write_text(LOG.format(batch))
             spec, scripted = VllmSpec(kind="vllm"), cast("EngineProcess", process)
-            server = VllmServer(scripted, at.url, spec, model="/m", method="ngram", overlapping=overlapping)
+            server = VllmServer(scripted, endpoint.url, spec, model="/m", method="ngram", overlapping=overlapping)
             stack.callback(server.http.close)
-            return server, at
+            return server, endpoint
 
         yield begin
 
@@ -109,24 +109,24 @@ def test_an_answer_alone_is_compared_with_the_counters(start: Start) -> None:
 
 
 def test_what_a_prompt_has_beside_its_messages_is_sent(start: Start) -> None:
-    server, at = start(tokenizes=True)
+    server, script = start(tokenizes=True)
     weather = {"type": "function", "function": {"name": "weather"}}
     form, variables = {"type": "json_object"}, {"enable_thinking": False}
     chat = Prompt(messages=(Message(role="user", content="count"),), tools=(weather,), chat_template_kwargs=variables)
-    held = server.render(chat.model_copy(update={"response_format": form}))
-    assert {key: at.tokenized[0][key] for key in ("tools", "chat_template_kwargs")} == chat.request
-    assert "response_format" not in at.tokenized[0]
-    complete(server, replace(held, token_ids=PROMPT.token_ids), GREEDY)
-    assert at.requests[0]["response_format"] == form
-    assert held.sha256 != server.render(chat).sha256
+    with_schema = server.render(chat.model_copy(update={"response_format": form}))
+    assert {key: script.tokenized[0][key] for key in ("tools", "chat_template_kwargs")} == chat.request
+    assert "response_format" not in script.tokenized[0]
+    complete(server, replace(with_schema, token_ids=PROMPT.token_ids), GREEDY)
+    assert script.requests[0]["response_format"] == form
+    assert with_schema.sha256 != server.render(chat).sha256
 
 
 def test_counters_that_lag_are_waited_for(start: Start) -> None:
     server, _ = start(lag=2)
     assert complete(server, PROMPT, GREEDY).ledger.plain_steps == 1
-    other, _ = start(lag=2, overlapping=True)
-    complete(other, PROMPT, GREEDY)
-    assert other.attest(None).state == "active"
+    overlapping_server, _ = start(lag=2, overlapping=True)
+    complete(overlapping_server, PROMPT, GREEDY)
+    assert overlapping_server.attest(None).state == "active"
 
 
 def test_a_prompt_that_is_read_in_several_steps_hides_how_many_were_plain(start: Start) -> None:

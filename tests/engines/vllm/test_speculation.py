@@ -27,8 +27,8 @@ Make = Callable[..., Any]
 
 
 def config(draft: ResolvedModel | None = None, **keys: Any) -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(speculative_config(Speculation.model_validate(keys), draft))
-    return written
+    value: dict[str, Any] = json.loads(speculative_config(Speculation.model_validate(keys), draft))
+    return value
 
 
 def problems(package: Package, target: ResolvedModel, draft: ResolvedModel | None = None, **keys: Any) -> list[str]:
@@ -61,8 +61,8 @@ def test_an_ngram_gets_no_draft_model(folder: Make) -> None:
 
 def test_the_suffix_tree_does_not_remember_unless_requested() -> None:
     assert config(type="suffix")["suffix_decoding_max_cached_requests"] == 0
-    written = config(type="suffix", options={"suffix_decoding_max_cached_requests": 100})
-    assert written["suffix_decoding_max_cached_requests"] == 100
+    value = config(type="suffix", options={"suffix_decoding_max_cached_requests": 100})
+    assert value["suffix_decoding_max_cached_requests"] == 100
 
 
 def test_the_packages_methods_have_benchctls_names() -> None:
@@ -94,8 +94,8 @@ def test_the_packages_methods_have_benchctls_names() -> None:
     ],
 )
 def test_what_this_vllm_cannot_do(package: Make, folder: Make, keys: dict[str, Any], message: str) -> None:
-    (found,) = problems(package(), folder("target"), **keys)
-    assert message in found
+    (problem,) = problems(package(), folder("target"), **keys)
+    assert message in problem
 
 
 def test_what_it_can_do_is_not_refused(package: Make, folder: Make) -> None:
@@ -109,8 +109,8 @@ def test_what_it_can_do_is_not_refused(package: Make, folder: Make) -> None:
 
 def test_a_draft_of_another_vocabulary(package: Make, folder: Make) -> None:
     target, draft = folder("target"), folder("draft", words=9)
-    (found,) = problems(package(), target, draft, type="draft-simple", max=4)
-    assert "vocabulary" in found
+    (problem,) = problems(package(), target, draft, type="draft-simple", max=4)
+    assert "vocabulary" in problem
     mixed = {"use_heterogeneous_vocab": True}
     assert problems(package(), target, draft, type="draft-simple", max=4, options=mixed) == []
 
@@ -124,35 +124,36 @@ def test_a_multi_token_head_is_in_the_target_or_named(package: Make, folder: Mak
 
 def test_a_hybrid_cannot_draft(package: Make, folder: Make) -> None:
     draft = folder("draft", layers=("mamba", "self_attn"))
-    (found,) = problems(package(), folder("target"), draft, type="draft-simple", max=4)
-    assert "recurrent state" in found
+    (problem,) = problems(package(), folder("target"), draft, type="draft-simple", max=4)
+    assert "recurrent state" in problem
 
 
 def test_a_hybrid_target_on_a_cpu_is_warned_of(package: Make, folder: Make) -> None:
     hybrid = folder("target", layers=("mamba", "self_attn"))
-    (found,) = hybrid_warnings(package(), hybrid)
-    assert "vllm-hybrids" in found
+    (warning,) = hybrid_warnings(package(), hybrid)
+    assert "vllm-hybrids" in warning
     assert hybrid_warnings(package(), folder("plain")) == []
     assert hybrid_warnings(package(platform="cuda"), hybrid) == []
 
 
 def test_synthetic_acceptance_is_lossy_by_design() -> None:
     keys = {"type": "ngram-simple", "max": 4, "options": {"rejection_sample_method": "synthetic"}}
-    written = speculative_config(Speculation.model_validate(keys), None)
-    assert lossy_settings("vllm", ["vllm", "serve", "m", "--speculative-config", written], {}) == [SYNTHETIC]
+    value = speculative_config(Speculation.model_validate(keys), None)
+    assert lossy_settings("vllm", ["vllm", "serve", "m", "--speculative-config", value], {}) == [SYNTHETIC]
 
 
 def test_the_requested_method_is_read_from_the_command_line() -> None:
-    written = speculative_config(Speculation(type="ngram-simple", max=4), None)
-    assert requested_method(["vllm", "serve", "m", "--speculative-config", written]) == "ngram"
+    value = speculative_config(Speculation(type="ngram-simple", max=4), None)
+    assert requested_method(["vllm", "serve", "m", "--speculative-config", value]) == "ngram"
     assert requested_method(["vllm", "serve", "m"]) is None
 
 
 def test_what_is_worth_trying_is_what_this_vllm_can_do(package: Make, folder: Make) -> None:
     target, draft = folder("target"), folder("draft")
-    here = package()
-    alone, both = worth_trying(here, ResolvedPair(target, None)), worth_trying(here, ResolvedPair(target, draft))
-    assert {one.type for one in alone} >= {"ngram-simple"} and not any(one.type == "draft-simple" for one in alone)
-    assert {side.max for side in both if side.type == "draft-simple"} >= {2, 4, 8}
-    for one in both:
-        assert speculation_problems(one, here, ResolvedPair(target, draft)) == []
+    able = package()
+    without_draft, with_draft = (worth_trying(able, ResolvedPair(target, model)) for model in (None, draft))
+    types = {setting.type for setting in without_draft}
+    assert "ngram-simple" in types and "draft-simple" not in types
+    assert {side.max for side in with_draft if side.type == "draft-simple"} >= {2, 4, 8}
+    for setting in with_draft:
+        assert speculation_problems(setting, able, ResolvedPair(target, draft)) == []
