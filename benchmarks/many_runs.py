@@ -19,8 +19,9 @@ from pathlib import Path
 from benchctl.data.cell import Cell
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchctl.data.writer import RunWriter
+from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import make_plan
-from benchctl.measurement.prepare import new_manifest, prepare
+from benchctl.measurement.prepare import prepare
 from benchctl.recipes.load import load_recipe
 from benchmarks.keep import keep
 from benchmarks.records_scale import measure, write_run

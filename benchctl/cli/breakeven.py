@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.measurement.requested import RecipeContext
+    from benchctl.measurement.prepare import RecipeContext
 
 
 def breakeven(

@@ -71,9 +71,11 @@ def run(
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.tune.halving import Halving
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
+    from benchctl.measurement.prepare import RecipeContext
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import RecipeContext, RecipeOptions, prepare_again, recipe_of
-    from benchctl.measurement.run import resume_run, signals_interrupt, start_run
+    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.measurement.resume import prepare_again, recipe_of, resume_run
+    from benchctl.measurement.run import signals_interrupt, start_run
 
     named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
     if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchctl.data.store import RunData
-from benchctl.measurement.estimate import PlanSize, size_of
+from benchctl.measurement.estimate import PlanSize, known_timings, size_of
 from benchctl.measurement.plan import CellPlan, groups_of, make_plan, measured, unclosed
 from benchctl.measurement.prepare import Prepared
-from benchctl.measurement.run import known_timings
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.reports.json_output import print_json
 from benchctl.reports.terminal import Printout

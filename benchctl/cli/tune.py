@@ -18,8 +18,8 @@ from benchctl.reports.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
-    from benchctl.measurement.prepare import Prepared
-    from benchctl.measurement.requested import RecipeContext, RecipeOptions
+    from benchctl.measurement.prepare import Prepared, RecipeContext
+    from benchctl.measurement.requested import RecipeOptions
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -63,7 +63,8 @@ def tune(
 
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import RecipeOptions, prepare_again
+    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.measurement.resume import prepare_again
     from benchctl.measurement.run import signals_interrupt
 
     if target is not None and subject:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
     from benchctl.experiments.sampling.stored import SamplingData
-    from benchctl.measurement.requested import RecipeContext
+    from benchctl.measurement.prepare import RecipeContext
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
 
@@ -118,7 +118,8 @@ def _stored(target: str | None, results: Path) -> Path:
 def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, RecipeContext]:
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.measurement.requested import context_of_run, requested_recipe
+    from benchctl.measurement.requested import requested_recipe
+    from benchctl.measurement.resume import context_of_run
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:
@@ -150,7 +151,7 @@ def _draw(
     from benchctl.experiments.sampling.draw import run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
     from benchctl.measurement.progress import progress_for, shown_steps
-    from benchctl.measurement.requested import recorded_engines
+    from benchctl.measurement.resume import recorded_engines
     from benchctl.measurement.run import signals_interrupt
 
     run, context = _what(target, results, trusted=trusted)

@@ -14,10 +14,6 @@ from pathlib import Path
 from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.models.files import ResolvedModel, ResolvedPair
-from benchctl.models.folder_facts import folder_facts
-from benchctl.models.gguf_facts import all_shards, facts_of
-from benchctl.models.gguf_header import read_header
-from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.schema import CONSTRAINTS, Recipe
 
 
@@ -41,19 +37,14 @@ def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: R
 
 
 def model_identity(model: ResolvedModel) -> ModelIdentity:
-    """Describe a resolved model for the manifest, with the facts of its GGUF header or of its folder."""
+    """Describe a resolved model for the manifest."""
     if not model.files:
         return ModelIdentity(source=model.source, path=None, files=[])
-    if model.folder is None:
-        headers = [read_header(shard) for shard in all_shards(model.path)]
-        facts = facts_of(headers).as_dict() | {"end_tokens": sorted(end_tokens(headers[0]))}
-    else:
-        facts = folder_facts(model.folder)
     return ModelIdentity(
         source=home_relative(model.source),
         path=home_relative(model.path),
         files=[FileIdentity(name=file.path.name, size=file.size, sha256=file.sha256) for file in model.files],
-        facts=facts,
+        facts=dict(model.facts),
     )
 
 

@@ -133,6 +133,15 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
     return None
 
 
+def known_timings(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
+    """Return what a plan is estimated by: times of the run that is resumed, else of an earlier one below `results`."""
+    if resumed is not None:
+        measured_so_far = timings_of(resumed, prepared.recipe.sampling.max_tokens, "by what was measured so far")
+        if measured_so_far.known:
+            return measured_so_far
+    return earlier_timings(prepared, results) or Timings()
+
+
 def _runs_below(results: Path, recipe: str) -> Iterator[Path]:
     """Yield the folders of runs, newest first: those of a recipe, and then all others."""
     folders = sorted((file.parent for file in results.glob(f"*/*/{MANIFEST}")), key=lambda run: run.name, reverse=True)

@@ -15,9 +15,6 @@ from math import inf
 from benchctl.errors import UsageError
 from benchctl.machine.describe import nvidia_rows
 from benchctl.models.files import ResolvedModel, ResolvedPair
-from benchctl.models.footprint import kv_cache_bytes, recurrent_state
-from benchctl.models.gguf_facts import read_facts
-from benchctl.models.gguf_header import read_header
 from benchctl.recipes.schema import Arm, Recipe
 
 BUFFERS = 128 << 20
@@ -100,7 +97,5 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
 def _model_bytes(model: ResolvedModel | None, context: int, slots: int, cache_type: str | None) -> int:
     if model is None:
         return 0
-    header, facts = read_header(model.path), read_facts(model.path)
-    cache = int((kv_cache_bytes(header, facts.attention_layers) or 0) * _CACHE_BITS.get(cache_type or "f16", 16) / 16)
-    state = recurrent_state(header, facts.recurrent_layers)
-    return sum(file.size for file in model.files) + slots * (context * cache + (state.total if state else 0))
+    cache = int(model.cache_bytes * _CACHE_BITS.get(cache_type or "f16", 16) / 16)
+    return sum(file.size for file in model.files) + slots * (context * cache + model.state_bytes)

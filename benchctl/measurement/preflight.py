@@ -210,8 +210,7 @@ def _context(prompts: Sequence[PromptItem], setup: PreparedSetup, scorer: Scorer
         f"The longest prompt, {item.task}/{item.prompt_idx}, has {length} tokens; with {max_tokens} of answer "
         f"and a draft of {depth} that is {needed} of a context of {recipe.engine.context}."
     )
-    trained = read_header(setup.models.target.path)
-    limit = trained.integer(f"{trained.text('general.architecture')}.context_length")
+    limit = setup.models.target.facts.get("context_length")
     if needed > recipe.engine.context:
         record.find("context-too-short", "engine.context", evidence)
     elif limit is not None and needed > limit:

@@ -1,7 +1,4 @@
-"""The recipe that a command line asks for: a file, a shipped recipe, a run's own once more, or made of options.
-
-With it goes what it was given, and of a run what must not have changed since it was started.
-"""
+"""The recipe that a command line asks for: a file, a shipped recipe, a run's own once more, or made of options."""
 
 from __future__ import annotations
 
@@ -10,16 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from benchctl.data.digests import canonical_sha256
-from benchctl.data.identity import workload_sha256
-from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RunData, open_run
-from benchctl.errors import StorageError, UsageError
-from benchctl.measurement.prepare import Prepared, Recorded, prepare
-from benchctl.models.files import Notice
-from benchctl.permissions import is_own_run, is_trusted
+from benchctl.errors import UsageError
+from benchctl.measurement.prepare import RecipeContext
+from benchctl.measurement.resume import context_of_run
+from benchctl.permissions import is_trusted
 from benchctl.recipes.from_options import (
     DRAFT_TYPE,
     parse_settings,
@@ -30,135 +22,10 @@ from benchctl.recipes.from_options import (
     with_settings,
     with_types,
 )
-from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes, stored_recipe
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
 from benchctl.recipes.source import names_a_model
 from benchctl.recipes.trust import ALL_KEYS
 from benchctl.text import one_line
-
-
-def recipe_of(run: RunData) -> Recipe:
-    """Return the recipe that a run was started with, arms and overrides as they were."""
-    if run.manifest is None:
-        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
-    try:
-        return stored_recipe(run.manifest.recipe)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("recipe", *first["loc"]))
-        raise StorageError(
-            f"The run's recipe cannot be read: {key}: {first['msg']}.",
-            where=str(run.folder / MANIFEST),
-            fix="Another version of benchctl wrote it: use that one, or start a new run.",
-        ) from None
-
-
-@dataclass(frozen=True)
-class RecipeContext:
-    """What a run may do when its engines are started again."""
-
-    recipe: Recipe
-    folder: Path
-    """What relative paths of the recipe start from."""
-    trusted: bool
-    """Whether it gets whatever it asks for: by `--trust-recipe`, its folder, or as a run of this machine."""
-    typed: frozenset[str] = frozenset()
-    """Keys of the recipe whose values stand on the command line."""
-
-    def prepare(
-        self,
-        binary: str | None = None,
-        models_dir: Path | None = None,
-        notice: Notice | None = None,
-        recipe: Recipe | None = None,
-        recorded: Recorded | None = None,
-    ) -> Prepared:
-        """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
-        return prepare(
-            recipe or self.recipe,
-            recipe_folder=self.folder,
-            binary=binary,
-            models_dir=models_dir,
-            notice=notice,
-            trusted=self.trusted,
-            typed=self.typed,
-            recorded=recorded,
-        )
-
-
-def context_of_run(run: RunData, *, trusted: bool = False) -> RecipeContext:
-    """Return a run's recipe and whether it is trusted: by the command line (`trusted`), or as a run of this machine.
-
-    Any other run is a stranger's: its recipe lies in the run's own folder, whatever its manifest says. Raises
-    UsageError, StorageError.
-    """
-    recipe, manifest = recipe_of(run), run.manifest
-    assert manifest is not None
-    trusted = trusted or is_own_run(manifest.run, manifest.recipe, manifest.recipe_folder)
-    return RecipeContext(recipe, Path(manifest.recipe_folder or ".").expanduser() if trusted else run.folder, trusted)
-
-
-def prepare_again(
-    run: RunData,
-    *,
-    binary: str | None = None,
-    models_dir: Path | None = None,
-    notice: Notice | None = None,
-    trusted: bool = False,
-) -> Prepared:
-    """Prepare a run's recipe as it was; its engines are compared with those that ran before they are run again.
-
-    Raises as `prepare` does, and UsageError where the manifest's recipe is not what was started.
-    """
-    manifest = run.manifest
-    context = context_of_run(run, trusted=trusted)
-    assert manifest is not None
-    recipe_must_be_unchanged(manifest, run.folder)
-    return context.prepare(binary, models_dir, notice, recorded=recorded_engines(manifest))
-
-
-def recorded_engines(manifest: Manifest) -> Recorded:
-    """Return what a run recorded of its engines, by setup."""
-    details: dict[str | None, Mapping[str, object]] = {setup.name: setup.engine.details for setup in manifest.setups}
-    return details or {None: manifest.engine.details}
-
-
-def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
-    """Raise UsageError where the stored recipe is not what a run was started with."""
-    if canonical_sha256(manifest.recipe) != manifest.recipe_sha256:
-        raise UsageError(
-            "The recipe in this run's manifest was changed since the run was started (its hash differs).",
-            where=str(folder / MANIFEST),
-            fix="Restore the manifest, or start a new run with the recipe that you want.",
-        )
-
-
-def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
-    """A run is a single experiment: what is measured later must be the same thing."""
-    pairs = [setup.models for setup in prepared.setups.values()]
-    workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
-    suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    recorded = recorded_engines(manifest)
-    engine = all(
-        setup.capabilities.details.get(part) == recorded.get(name, {}).get(part)
-        for name, setup in prepared.setups.items()
-        for part in ("sha256", "siblings")
-    )
-    changed = [
-        changed_part
-        for changed_part, same in (
-            ("the models or the sampling", workload == manifest.workload_sha256),
-            ("the prompts", suite),
-            ("the engine's binary or its libraries", engine),
-        )
-        if not same
-    ]
-    if changed:
-        raise UsageError(
-            f"Since this run was started, {' and '.join(changed)} changed.",
-            where=str(folder),
-            fix="Restore what it was started with, or start a new run.",
-        )
 
 
 def subject_of(

@@ -1,4 +1,4 @@
-"""Starting and resuming runs: what `benchctl run` does once the options are read."""
+"""Starting a run, and executing its schedule to the end."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 from types import FrameType
 
 from benchctl.data.identity import home_relative
-from benchctl.data.manifest import IdlePower, Manifest, Tuning
+from benchctl.data.manifest import IdlePower, Tuning
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
-from benchctl.errors import GateError, StorageError, UsageError
+from benchctl.errors import GateError, StorageError
 from benchctl.machine.energy import mean_power
-from benchctl.measurement.estimate import Timings, earlier_timings, size_of, timings_of
-from benchctl.measurement.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
+from benchctl.measurement.estimate import known_timings, size_of
+from benchctl.measurement.manifest import new_manifest
+from benchctl.measurement.plan import CellPlan, earlier_processes
 from benchctl.measurement.preflight import preflight, stop_if_strict, why_not_probed
-from benchctl.measurement.prepare import Prepared, files_of, new_manifest
+from benchctl.measurement.prepare import Prepared, files_of
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.recording import now
-from benchctl.measurement.requested import must_be_unchanged, recipe_must_be_unchanged
 from benchctl.measurement.runner import CellRunner, Nodes, Runner, Search
-from benchctl.measurement.schedule import blocks_as_needed, fixed_blocks
+from benchctl.measurement.schedule import schedule_of
 from benchctl.permissions import remember_run
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import RECIPE, recipe_text
-from benchctl.recipes.schema import AutoBlocks, Recipe
+from benchctl.recipes.schema import Recipe
 from benchctl.writing import write_whole
 
 IDLE_S = 5.0
@@ -67,7 +67,7 @@ def start_run(
         write_whole(folder / RECIPE, home_relative(recipe_text(prepared.recipe, prepared.recipe_folder)))
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
-        _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on, search=search)
+        execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on, search=search)
     return folder
 
 
@@ -77,54 +77,7 @@ def context_of(recipe: Recipe, folder: Path) -> str:
     return load_context(recipe.prompts.context, recipe_folder=folder) if padded else ""
 
 
-def resume_run(
-    prepared: Prepared,
-    run: RunData,
-    progress: RunProgress,
-    *,
-    stop_at_failure: bool = False,
-    on: Nodes | None = None,
-    search: Search | None = None,
-) -> Path:
-    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
-
-    On a cluster a group of which something is left is measured anew, whole, since it belongs on a single machine.
-    `search`: what goes on choosing the cells where the run is one of `tune`.
-    """
-    manifest = run.manifest
-    if manifest is None:
-        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
-    if run.integrity.damage:
-        fix = "Restore it from a copy, or start a new run without --resume."
-        raise StorageError(run.integrity.damage[0], where=str(run.folder), fix=fix)
-    recipe_must_be_unchanged(manifest, run.folder)
-    must_be_unchanged(prepared, manifest, run.folder)
-    _must_resume_where_begun(manifest, on, run.folder)
-    manifest.status = "started"  # before the first record: more may follow than the manifest knows
-    with RunWriter(run.folder, manifest) as writer:
-        earlier = open_run(run.folder, as_stored=True)  # as it is now that nobody else writes
-        if on is not None:
-            done = measured(earlier, len(prepared.prompts))
-            blocks = range(max(prepared.recipe.first_blocks, manifest.blocks))
-            remaining = make_plan(prepared.recipe, prepared.prompts, done, blocks, ended=manifest.ended())
-            on.discard_unfinished(writer, prepared.recipe, remaining)
-            earlier = open_run(run.folder, as_stored=True)
-        done = measured(earlier, len(prepared.prompts))
-        progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
-        _execute(prepared, writer, earlier, progress, stop_at_failure=stop_at_failure, on=on, search=search)
-    return run.folder
-
-
-def _must_resume_where_begun(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
-    """A run that began on a cluster is resumed there, and a run that began here is resumed here."""
-    if manifest.cells and (on is None) != (not manifest.machines):
-        begun, fix = (
-            ("a cluster", "Add --on and the cluster.") if manifest.machines else ("this machine", "Leave out --on.")
-        )
-        raise UsageError(f"This run was begun on {begun}.", where=str(folder), fix=fix)
-
-
-def _execute(
+def execute(
     prepared: Prepared,
     writer: RunWriter,
     earlier: RunData | None,
@@ -134,52 +87,23 @@ def _execute(
     on: Nodes | None,
     search: Search | None,
 ) -> None:
-    manifest, rule = writer.manifest, prepared.recipe.blocks
+    """Measure what a run lacks until its schedule ends; `earlier`: what a resumed run has. Raises as `start_run`."""
+    manifest = writer.manifest
     begun = manifest.preflight is not None
-    done = measured(earlier, len(prepared.prompts)) if earlier else set()
-    opened = unclosed(earlier, done) if earlier else set()
-    context_text = context_of(prepared.recipe, prepared.recipe_folder)
-    runner: CellRunner = (
-        Runner(
-            prepared.recipe,
-            prepared.engines,
-            prepared.launches,
-            writer,
-            files_of(prepared),
-            earlier_processes(earlier.records) if earlier else {},
-            context_text=context_text,
-            stop_at_failure=stop_at_failure,
-        )
-        if on is None
-        else on.runner(prepared, writer, context_text, stop_at_failure=stop_at_failure)
-    )
-    sure = range(0 if manifest.tuning else max(prepared.recipe.first_blocks, manifest.blocks))
-    plan = make_plan(
-        prepared.recipe,
-        prepared.prompts,
-        done,
-        sure,
-        unclosed=opened,
-        ended=manifest.ended(),
-    )
-    batches = fixed_blocks(plan, prepared.recipe, prepared.prompts, writer, progress) if on is None else iter([plan])
+    search = search if manifest.tuning is not None else None
+    runner = _runner(prepared, writer, earlier, on, stop_at_failure=stop_at_failure)
+    schedule = schedule_of(prepared, writer, earlier, progress, search, on_cluster=on is not None)
     timings = known_timings(prepared, earlier, writer.folder.parent.parent)
-    if manifest.tuning is None:
-        search = None
-    if search is not None:
-        batches = search.blocks(prepared, writer, progress)
-    elif isinstance(rule, AutoBlocks):
-        batches = blocks_as_needed(rule, prepared, writer, plan, progress)
     try:
         with signals_interrupt():
             if manifest.tuning is None:
-                progress.note(size_of(prepared, plan, timings, begun=begun).sentence)
+                progress.note(size_of(prepared, schedule.plan, timings, begun=begun).sentence)
             runner.get_ready(progress)
             _preflight(prepared, writer, progress)
-            manifest.idle = manifest.idle or _idle_power(plan)
-            open_ended = isinstance(rule, AutoBlocks) or manifest.tuning is not None
-            progress.begin(plan, open_ended=open_ended, compared=prepared.recipe.compared, timings=timings)
-            for cells in batches:
+            manifest.idle = manifest.idle or _idle_power(schedule.plan)
+            compared = prepared.recipe.compared
+            progress.begin(schedule.plan, open_ended=schedule.open_ended, compared=compared, timings=timings)
+            for cells in schedule.batches:
                 began = time.perf_counter()
                 try:
                     runner.run(cells, progress)
@@ -193,6 +117,25 @@ def _execute(
     finally:
         progress.end()
     _record_end(writer, stopped=runner.stopped)
+
+
+def _runner(
+    prepared: Prepared, writer: RunWriter, earlier: RunData | None, on: Nodes | None, *, stop_at_failure: bool
+) -> CellRunner:
+    """Return what measures cells: this machine, or the cluster's nodes."""
+    context_text = context_of(prepared.recipe, prepared.recipe_folder)
+    if on is not None:
+        return on.runner(prepared, writer, context_text, stop_at_failure=stop_at_failure)
+    return Runner(
+        prepared.recipe,
+        prepared.engines,
+        prepared.launches,
+        writer,
+        files_of(prepared),
+        earlier_processes(earlier.records) if earlier else {},
+        context_text=context_text,
+        stop_at_failure=stop_at_failure,
+    )
 
 
 def _record_stop(
@@ -221,15 +164,6 @@ def _record_end(writer: RunWriter, *, stopped: bool) -> None:
     manifest.status = "finished" if finished else "failed"
     manifest.finished_at = now()
     writer.save()
-
-
-def known_timings(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
-    """Return what a plan is estimated by: times of the run that is resumed, else of an earlier one below `results`."""
-    if resumed is not None:
-        measured_so_far = timings_of(resumed, prepared.recipe.sampling.max_tokens, "by what was measured so far")
-        if measured_so_far.known:
-            return measured_so_far
-    return earlier_timings(prepared, results) or Timings()
 
 
 def _idle_power(plan: list[CellPlan]) -> IdlePower | None:

@@ -1,8 +1,9 @@
-"""Which cells a run measures next: disturbed cells once more, and further blocks with `blocks: auto`."""
+"""Which cells a run measures: what is missing, disturbed cells once more, further blocks with `blocks: auto`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count, groupby
 from math import ceil, expm1
 
@@ -10,14 +11,50 @@ from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.precision import Look, decided_in_words, describe_stop, look, why_stop
 from benchctl.data.manifest import Manifest
-from benchctl.data.store import open_run
+from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
-from benchctl.measurement.plan import CellPlan, make_plan
+from benchctl.measurement.plan import CellPlan, make_plan, measured, unclosed
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.runner import Search
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which cells a run measures, in which order."""
+
+    plan: list[CellPlan]
+    """The cells that are sure to come, without what is measured already."""
+    batches: Iterator[list[CellPlan]]
+    """The cells in the order in which they are measured, further ones as they are decided on."""
+    open_ended: bool
+    """Whether more than `plan` may come."""
+
+
+def schedule_of(
+    prepared: Prepared,
+    writer: RunWriter,
+    earlier: RunData | None,
+    progress: RunProgress,
+    search: Search | None,
+    *,
+    on_cluster: bool,
+) -> Schedule:
+    """Return what a run still has to measure; `search` chooses the cells of a run that searches for the fastest arm."""
+    recipe, prompts, manifest = prepared.recipe, prepared.prompts, writer.manifest
+    done = measured(earlier, len(prompts)) if earlier else set()
+    opened = unclosed(earlier, done) if earlier else set()
+    sure = range(0 if manifest.tuning else max(recipe.first_blocks, manifest.blocks))
+    plan = make_plan(recipe, prompts, done, sure, unclosed=opened, ended=manifest.ended())
+    if search is not None:
+        return Schedule(plan, search.blocks(prepared, writer, progress), open_ended=True)
+    if isinstance(recipe.blocks, AutoBlocks):
+        return Schedule(plan, blocks_as_needed(recipe.blocks, prepared, writer, plan, progress), open_ended=True)
+    batches = iter([plan]) if on_cluster else fixed_blocks(plan, recipe, prompts, writer, progress)
+    return Schedule(plan, batches, open_ended=False)
 
 
 def fixed_blocks(

@@ -22,8 +22,8 @@ from benchctl.measurement.cell import fresh_log, running
 from benchctl.measurement.plan import spread_over_tasks
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.recording import now, require_attested
-from benchctl.measurement.requested import must_be_unchanged, prepare_again
 from benchctl.measurement.requests import warm_up
+from benchctl.measurement.resume import must_be_unchanged, prepare_again
 from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchctl.paths import cache_folder
 
@@ -138,6 +139,12 @@ class ResolvedModel:
 
     folder: Path | None = None
     """Of a Hugging Face model; `files` are then all files in it."""
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What its headers or its configuration say, read once, when it is resolved; as the manifest has them."""
+    cache_bytes: int = field(default=0, compare=False)
+    """Of a token in the KV cache, in 16 bits; 0 where that is not known."""
+    state_bytes: int = field(default=0, compare=False)
+    """Of a sequence's recurrent state."""
 
     @property
     def path(self) -> Path:

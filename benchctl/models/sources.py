@@ -7,16 +7,19 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256, made_once
-from benchctl.models.gguf_facts import all_shards, shard_names
+from benchctl.models.folder_facts import folder_facts
+from benchctl.models.footprint import kv_cache_bytes, recurrent_state
+from benchctl.models.gguf_facts import all_shards, facts_of, shard_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
 from benchctl.models.quantize import Program, code_in, converted, is_safetensors_folder, needs_target, quantized
+from benchctl.models.vocabulary import end_tokens
 from benchctl.paths import cache_folder
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
@@ -111,7 +114,7 @@ class ModelSearch:
             where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
             raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
         hashed = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, self.notice)) for file in files)
-        return ResolvedModel(spec.source, hashed, unquantized, folder)
+        return _with_facts(ResolvedModel(spec.source, hashed, unquantized, folder))
 
     def first(self, text: str, *, safetensors: bool = False) -> Path:
         """Return a source's first file, or its folder (of a repository of the hub with `safetensors`), absolute."""
@@ -223,6 +226,21 @@ class ModelSearch:
             ]
             fix = f"Connect, or put {' or '.join(missing)} into a folder and name it: --models-dir FOLDER"
             raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+
+def _with_facts(model: ResolvedModel) -> ResolvedModel:
+    """Return a model with what its files say of it. Raises UsageError for a damaged file."""
+    if model.folder is not None:
+        return replace(model, facts=folder_facts(model.folder))
+    headers = [read_header(file.path) for file in model.files]
+    facts, first = facts_of(headers), headers[0]
+    state = recurrent_state(first, facts.recurrent_layers)
+    return replace(
+        model,
+        facts=facts.as_dict() | {"end_tokens": sorted(end_tokens(first))},
+        cache_bytes=kv_cache_bytes(first, facts.attention_layers) or 0,
+        state_bytes=state.total if state else 0,
+    )
 
 
 def _local_folder(source: HubSource, folder: Path) -> Path | None:

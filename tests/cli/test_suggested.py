@@ -14,7 +14,8 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import keep_only, make_plan, with_blocks
-from benchctl.measurement.requested import recipe_of, requested_recipe
+from benchctl.measurement.requested import requested_recipe
+from benchctl.measurement.resume import recipe_of
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.schema import Recipe

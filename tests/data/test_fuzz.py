@@ -22,7 +22,7 @@ from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from benchctl.measurement.plan import earlier_processes, measured, unclosed
-from benchctl.measurement.requested import recipe_of
+from benchctl.measurement.resume import recipe_of
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
 
 KEPT = Path(__file__).parent / "kept" / "version_1"

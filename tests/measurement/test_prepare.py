@@ -10,7 +10,8 @@ from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import PromptIdentity
 from benchctl.errors import UsageError
-from benchctl.measurement.prepare import new_manifest, prepare
+from benchctl.measurement.manifest import new_manifest
+from benchctl.measurement.prepare import prepare
 from benchctl.prompts.answers import Answer
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import CONSTRAINTS, Recipe, Sampling

@@ -15,8 +15,8 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import recipe_of
-from benchctl.measurement.run import resume_run, signals_interrupt
+from benchctl.measurement.resume import recipe_of, resume_run
+from benchctl.measurement.run import signals_interrupt
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Recipe
 

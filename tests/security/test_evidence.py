@@ -21,7 +21,7 @@ from benchctl.experiments.isolate.stored import ISOLATION, read_isolation, write
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from benchctl.lossless.judge.run import analyse_run, judge
-from benchctl.measurement.run import resume_run
+from benchctl.measurement.resume import resume_run
 from tests.cli.calls import call
 from tests.kept_runs import ROOT, RUNS
 from tests.resealed import reseal, write_sealed

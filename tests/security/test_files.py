@@ -10,7 +10,7 @@ from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.measurement.prepare import prepare
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import context_of_run
+from benchctl.measurement.resume import context_of_run
 from benchctl.measurement.run import start_run
 from benchctl.permissions import trust_folder
 from benchctl.recipes.load import load_recipe

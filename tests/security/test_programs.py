@@ -15,7 +15,7 @@ from benchctl.errors import UsageError
 from benchctl.lossless.score.relaunch import RelaunchError, relaunch
 from benchctl.measurement.prepare import prepare
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import prepare_again
+from benchctl.measurement.resume import prepare_again
 from benchctl.measurement.run import start_run
 from benchctl.permissions import changing, permit_program
 from benchctl.recipes.load import load_recipe

@@ -21,8 +21,9 @@ from benchctl.data.manifest import EngineIdentity, Manifest
 from benchctl.data.writer import RunWriter
 from benchctl.errors import BenchctlError
 from benchctl.machine.describe import describe_machine
+from benchctl.measurement.manifest import setup_engines
 from benchctl.measurement.plan import CellPlan, EarlierProcesses
-from benchctl.measurement.prepare import Prepared, Recorded, files_of, model_files, prepare, setup_engines
+from benchctl.measurement.prepare import Prepared, Recorded, files_of, model_files, prepare
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.runner import Runner
 from benchctl.prompts.load import Suite

@@ -35,8 +35,9 @@ from benchctl.experiments.diagnose.stored import (
 )
 from benchctl.lossless.score.reading import scores_of
 from benchctl.measurement.cell import fresh_log, running, scoring
+from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import spread_over_tasks, spread_seed
-from benchctl.measurement.prepare import Prepared, PreparedSetup, new_manifest
+from benchctl.measurement.prepare import Prepared, PreparedSetup
 from benchctl.measurement.run import signals_interrupt
 from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops

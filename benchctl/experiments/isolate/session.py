@@ -49,9 +49,8 @@ from benchctl.measurement.preflight import (
     launch_of,
     probe_items,
 )
-from benchctl.measurement.prepare import Prepared, PreparedSetup
+from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext
 from benchctl.measurement.progress import Display
-from benchctl.measurement.requested import RecipeContext
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import Tensor, tensor_types

@@ -30,8 +30,9 @@ from benchctl.experiments.sampling.stored import (
     open_check,
 )
 from benchctl.measurement.cell import CellContext, EngineCell
+from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import CellPlan, EarlierProcesses, spread_over_tasks, spread_seed
-from benchctl.measurement.prepare import Prepared, files_of, new_manifest
+from benchctl.measurement.prepare import Prepared, files_of
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.recording import now
 from benchctl.measurement.runner import Runner

@@ -29,10 +29,10 @@ from benchctl.experiments.tune.halving import (
     measured_costs,
     time_baseline,
 )
-from benchctl.measurement.prepare import Prepared, lossy_of, with_arms
+from benchctl.measurement.prepare import Prepared, RecipeContext, lossy_of, with_arms
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import RecipeContext, context_of_run, recipe_of
-from benchctl.measurement.run import resume_run, start_run
+from benchctl.measurement.resume import context_of_run, recipe_of, resume_run
+from benchctl.measurement.run import start_run
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line, spoken
@@ -46,7 +46,7 @@ SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "
 Prepare = Callable[[RecipeContext], Prepared]
 """`RecipeContext.prepare` with the command line's options filled in."""
 PrepareAgain = Callable[[RunData], Prepared]
-"""`benchctl.measurement.run.prepare_again` with the command line's options filled in."""
+"""`benchctl.measurement.resume.prepare_again` with the command line's options filled in."""
 
 
 def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:

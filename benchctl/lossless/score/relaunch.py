@@ -31,8 +31,8 @@ from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.lossless.judge.selection import unchanged_prompts
 from benchctl.measurement.cell import fresh_log, running, scoring
 from benchctl.measurement.prepare import require_permitted
-from benchctl.measurement.requested import context_of_run
 from benchctl.measurement.requests import render
+from benchctl.measurement.resume import context_of_run
 from benchctl.measurement.run import context_of
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.sources import ModelSearch

@@ -23,8 +23,8 @@ from benchctl.experiments.cluster.session import DisconnectedError, OnCluster
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import Prepared, prepare
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requested import recipe_of
-from benchctl.measurement.run import resume_run, start_run
+from benchctl.measurement.resume import recipe_of, resume_run
+from benchctl.measurement.run import start_run
 from benchctl.recipes.load import load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]

@@ -23,8 +23,8 @@ from benchctl.experiments.isolate.stored import (
     read_isolation,
 )
 from benchctl.measurement.preflight import probe_items
+from benchctl.measurement.prepare import RecipeContext
 from benchctl.measurement.progress import Display
-from benchctl.measurement.requested import RecipeContext
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 

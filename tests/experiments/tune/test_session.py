@@ -13,8 +13,7 @@ from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
 from benchctl.experiments.tune import session
 from benchctl.experiments.tune.session import all_candidates
-from benchctl.measurement.prepare import Prepared, PreparedSetup
-from benchctl.measurement.requested import RecipeContext
+from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
