@@ -51,7 +51,7 @@ class Run:
     @property
     def conclusion(self) -> str:
         """Does it pay, and is the output unchanged, in two sentences."""
-        from benchctl.reports import conclusion
+        from benchctl.words import conclusion
 
         return f"{conclusion.headline(self.analysis)} {conclusion.fidelity(self.analysis)}".strip()
 
@@ -89,7 +89,7 @@ class Run:
         from benchctl.reports.page import html_table
 
         conclusion = Markup("<p><strong>{}</strong></p>").format(self.conclusion)
-        return str(conclusion + html_table(first_screen(self.analysis, most=None)[0]))
+        return str(conclusion + html_table(first_screen(self.analysis, None)[0]))
 
     def __repr__(self) -> str:
         return f"<benchctl run {self.path}: {self.conclusion}>"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from benchctl.analysis.advice import inactive_arms
+from benchctl.analysis.advice import damaged_arms, inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
+from benchctl.analysis.verdict import synthetic_arms
 from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, acceptance_rate, arm_column, interval, numeric
-from benchctl.reports.conclusion import never_folded
 from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
@@ -68,8 +68,8 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     speeds = {row.arm: row for row in decoding if row.arm not in overlapping}
     power = {row.arm: row.stated.chance for row in analysis.losslessness if row.stated is not None}
     inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
-    known = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
-    known |= dict.fromkeys(known.keys() & analysis.baselines)
+    by_arm = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
+    by_arm |= dict.fromkeys(by_arm.keys() & analysis.baselines)
     return [
         ScreenRow(
             arm,
@@ -79,20 +79,20 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
             power.get(arm),
             arm in inactive,
         )
-        for arm, verdict in known.items()
+        for arm, verdict in by_arm.items()
     ]
 
 
-def decisive(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Table[Any], int]:
+def decisive(analysis: Analysis, limit: int | None = MOST_ARMS) -> tuple[Table[Any], int]:
     """Return the first table of a run, and how many arms it leaves out: where requests overlap that of the levels."""
     levels = closed_levels(analysis) + open_levels(analysis)
-    return (summary(analysis, levels), 0) if levels else first_screen(analysis, most)
+    return (summary(analysis, levels), 0) if levels else first_screen(analysis, limit)
 
 
-def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Table[ScreenRow], int]:
-    """Return the table with `most` arms (`None`: all) and those that must be seen, and how many it leaves out."""
+def first_screen(analysis: Analysis, limit: int | None = MOST_ARMS) -> tuple[Table[ScreenRow], int]:
+    """Return the table with `limit` arms (`None`: all) and those that must be seen, and how many it leaves out."""
     rows = screen_rows(analysis)
-    shown = rows if most is None else _kept(rows, _must_be_seen(analysis), most)
+    shown = rows if limit is None else _kept(rows, _must_be_seen(analysis), limit)
     return (
         Table(
             "first-screen",
@@ -116,27 +116,27 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
 
 def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     """What words and numbers of these rows mean, as far as they stand there."""
-    found = [WHAT_AN_ARM_IS]
-    again = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
-    if again:
-        found.append(f"{listed(again)}: the baseline once more, so its distance from 1.00× is noise.")
-    found += _other_rates(analysis, rows)
-    found += [f"{row.arm}: {direction}" for row in rows if row.verdict and row.speed and not row.inactive
+    sentences = [WHAT_AN_ARM_IS]
+    second_cells = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
+    if second_cells:
+        sentences.append(f"{listed(second_cells)}: the baseline once more, so its distance from 1.00× is noise.")
+    sentences += _other_rates(analysis, rows)
+    sentences += [f"{row.arm}: {direction}" for row in rows if row.verdict and row.speed and not row.inactive
               and (direction := contrary(row.speed.pooled, row.speed.median))]  # fmt: skip
     if any(row.ends for row in rows):
-        found.append("Intervals hold for all arms together.")
+        sentences.append("Intervals hold for all arms together.")
     elif any(row.verdict for row in rows):
         needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
-        found.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
+        sentences.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
     if any(row.power is not None for row in rows):
-        found.append("Power: the chance to find a faulty engine.")
+        sentences.append("Power: the chance to find a faulty engine.")
     doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}
-    found += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
+    sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:
-        found.append(analysis.accuracy.sentence)
+        sentences.append(analysis.accuracy.sentence)
     if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
-        found.append(f"{CONSISTENT}.".capitalize())
-    return " ".join(found)
+        sentences.append(f"{CONSISTENT}.".capitalize())
+    return " ".join(sentences)
 
 
 def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
@@ -147,23 +147,34 @@ def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
     shown = {row.arm: numbers.rate(row.rate) for row in rows if row.verdict is None}
     arms: dict[str, list[str]] = {}
     for row in rows:
-        own = row.speed.baseline_rate if row.verdict and row.speed and not row.inactive else None
-        if own is not None and row.speed and numbers.rate(own) != shown.get(analysis.compared[row.arm].baseline):
+        baseline_rate = row.speed.baseline_rate if row.verdict and row.speed and not row.inactive else None
+        if (
+            baseline_rate is not None
+            and row.speed
+            and numbers.rate(baseline_rate) != shown.get(analysis.compared[row.arm].baseline)
+        ):
             blocks = len(row.speed.by_block)
             where = f" ({blocks} of {analysis.blocks} blocks)" if blocks < analysis.blocks else ""
-            arms.setdefault(numbers.rate(own), []).append(f"{row.arm}{where}")
+            arms.setdefault(numbers.rate(baseline_rate), []).append(f"{row.arm}{where}")
     parts = "; ".join(f"the baseline at {rate} tok/s: {listed(names)}" for rate, names in arms.items())
     return [f"Compared in the same blocks and prompts with {parts}."] if parts else []
 
 
-def _kept(rows: list[ScreenRow], seen: set[str], most: int) -> list[ScreenRow]:
+def _kept(rows: list[ScreenRow], required: set[str], limit: int) -> list[ScreenRow]:
     """The rows of the baselines and of what must be seen, and the fastest of the others, as many as there is room."""
     arms = [row for row in rows if row.verdict is not None]
-    others = [row for row in arms if row.arm not in seen]
-    fastest = sorted(others, key=lambda row: -(row.verdict.speedup or 0.0 if row.verdict else 0.0))
-    room = max(0, most - (len(arms) - len(others)))
-    kept = seen | {row.arm for row in fastest[:room]}
-    return [row for row in rows if row.verdict is None or row.arm in kept]
+    optional = [row for row in arms if row.arm not in required]
+    fastest = sorted(optional, key=lambda row: -(row.verdict.speedup or 0.0 if row.verdict else 0.0))
+    room = max(0, limit - (len(arms) - len(optional)))
+    shown = required | {row.arm for row in fastest[:room]}
+    return [row for row in rows if row.verdict is None or row.arm in shown]
+
+
+def never_folded(analysis: Analysis) -> set[str]:
+    """The arms of which all must be seen: their output is damaged, or they did not run as the recipe requests."""
+    violating = {verdict.arm for verdict in analysis.verdicts if verdict.lossless == "violation"}
+    drafted = (violating | damaged_arms(analysis).keys()) - synthetic_arms(analysis.verdicts)
+    return drafted | {verdict.arm for verdict in analysis.verdicts if verdict.attestation in ("failed", "off")}
 
 
 def _must_be_seen(analysis: Analysis) -> set[str]:

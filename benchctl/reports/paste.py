@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from benchctl.reports import conclusion
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
 from benchctl.reports.render import markdown_code, markdown_table, markdown_text
 from benchctl.reports.tables import provenance
 from benchctl.text import one_line
+from benchctl.words import conclusion
+from benchctl.words.notices import grouped_warnings
 from benchctl.words.scope import scope_lines
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> 
     blocks = "1 block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
     facts.append(f"{len(manifest.prompts)} prompts, {blocks}" if manifest else blocks)
     facts += [f"{left_out} more arms"] if left_out else []
-    warnings = len(conclusion.grouped_warnings(analysis))
+    warnings = len(grouped_warnings(analysis))
     facts += [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
     notes = " ".join([note, *scope_lines(analysis.losslessness)]).strip()
     version = f"benchctl {manifest.benchctl_version}, " if manifest else ""
@@ -81,15 +82,15 @@ def _metrics(row: ScreenRow) -> list[dict[str, Any]]:
     verdict = row.verdict
     if verdict is None or row.inactive:
         return []
-    said: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
+    arm_args: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
     ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
     doubt = {"acceptance": verdict.acceptance_doubt} if verdict.acceptance_doubt else {}
-    found = (
-        ("speedup", "speed-up over no speculation", row.speedup, {**said, **ends}),
-        ("acceptance", "draft tokens accepted", verdict.acceptance, {**said, **doubt}),
+    values = (
+        ("speedup", "speed-up over no speculation", row.speedup, {**arm_args, **ends}),
+        ("acceptance", "draft tokens accepted", verdict.acceptance, {**arm_args, **doubt}),
     )
     return [
-        {"type": kind, "name": f"{name} ({said['arm']})", "value": round(value, 3), "args": args}
-        for kind, name, value, args in found
+        {"type": kind, "name": f"{name} ({arm_args['arm']})", "value": round(value, 3), "args": args}
+        for kind, name, value, args in values
         if value is not None
     ]

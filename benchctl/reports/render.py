@@ -11,14 +11,15 @@ from benchctl.analysis.advice import launch_command
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.whole_answers import PromptAnswers, find_whole_answers
-from benchctl.reports import conclusion, page
+from benchctl.reports import page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Piece, Table, lossy_labels
-from benchctl.reports.first_screen import decisive
+from benchctl.reports.first_screen import decisive, never_folded
 from benchctl.reports.tables import breakeven, output, provenance
+from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
 from benchctl.text import one_line, visible
 from benchctl.words import advice as advice_words
+from benchctl.words import conclusion, notices, numbers
 from benchctl.words import experiment as experiment_words
-from benchctl.words import numbers
 from benchctl.words import verdict as verdict_words
 from benchctl.words.scope import scope_lines
 
@@ -62,7 +63,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
         models=provenance.models(manifest) if manifest else [],
         cells=provenance.cells(manifest, analysis) if manifest else None,
         recipe_yaml=provenance.recipe_yaml(manifest) if manifest else "",
-        commands=conclusion.production_commands(analysis.decision.rows) if analysis.decision else [],
+        commands=production_commands(analysis.decision.rows) if analysis.decision else [],
         scripts=[Markup(text) for text in texts],  # noqa: S704 - files of this package
         script_hashes=Markup(page.hashes(texts)),  # noqa: S704 - base64
         data=Markup(page.plot_data(analysis)),  # noqa: S704 - JSON without `<`
@@ -135,10 +136,10 @@ def template_environment(
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
     """The values of both templates, by name."""
-    manifest, decided = run.manifest, conclusion.only_group(analysis)
+    manifest, decided = run.manifest, only_group(analysis)
     experiment = analysis.decision.next if analysis.decision else None
-    to_run, warnings = conclusion.what_to_run(analysis), conclusion.grouped_warnings(analysis)
-    choices = conclusion.has_choices(to_run) and not conclusion.told_by_group(analysis)
+    to_run, warnings = what_to_run(analysis), notices.grouped_warnings(analysis)
+    choices = has_choices(to_run) and not told_by_group(analysis)
     first: dict[str, Drawing] = {}
     for drawing in drawings:
         if drawing.varies is not None or drawing.name == page.speed_figure(analysis):
@@ -149,7 +150,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "headline": conclusion.headline(analysis),
         "fidelity": conclusion.fidelity(analysis),
         "scopes": scope_lines(analysis.losslessness),
-        "notices": conclusion.notices(run, analysis),
+        "notices": notices.notices(run, analysis),
         "findings": conclusion.findings(analysis),
         "first_table": decisive(analysis, None)[0],
         "stopped": conclusion.stopped(analysis),
@@ -166,7 +167,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "explanations": {row.arm: verdict_words.explanation(analysis, row) for row in analysis.verdicts},
         "lossy": lossy_labels(analysis),
         "faults": conclusion.faults(analysis),
-        "never_folded": conclusion.never_folded(analysis),
+        "never_folded": never_folded(analysis),
         "breakeven": None if analysis.breakeven is None else breakeven.needs_table(analysis.breakeven),
         "breakeven_statements": [] if analysis.breakeven is None else breakeven.statements(analysis.breakeven),
         "first_drawing": first,

@@ -10,12 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 from benchctl.analysis.results import Analysis
-from benchctl.reports import conclusion
 from benchctl.reports.first_screen import MOST_ARMS, decisive
+from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
 from benchctl.words import advice as advice_words
+from benchctl.words import conclusion
 from benchctl.words import experiment as experiment_words
+from benchctl.words.notices import WarningGroup, grouped_warnings
 from benchctl.words.scope import scope_lines
 from benchctl.words.verdict import conclusion as conclusion_of_arm
 from benchctl.words.verdict import explanation
@@ -49,7 +51,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
 
     `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
     """
-    out, rest = Printout(console), f"benchctl report {shlex.quote(run)} -v"
+    out, show_all = Printout(console), f"benchctl report {shlex.quote(run)} -v"
     out.say()
     out.say(f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip(), "bold")
     out.say()
@@ -59,7 +61,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     if analysis.verdicts or analysis.accuracy:
         out.table(table)
         if folded:
-            out.say(f"{folded} more: {rest}", "dim", whole=True)
+            out.say(f"{folded} more: {show_all}", "dim", whole=True)
         out.say(table.note, "dim")
     for verdict in analysis.verdicts:
         if verbose or verdict.attestation in ("failed", "off"):
@@ -72,29 +74,29 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         out.say(f"Failed: {cell}", "red")
     if analysis.stopping:
         out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
-    groups = conclusion.grouped_warnings(analysis)
+    groups = grouped_warnings(analysis)
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(out, shown)
     if len(groups) > len(shown):
-        out.say(f"{len(groups)} {plural(len(groups), 'warning')}: {rest}", "yellow", whole=True)
+        out.say(f"{len(groups)} {plural(len(groups), 'warning')}: {show_all}", "yellow", whole=True)
 
 
-def _print_warnings(out: Printout, groups: Sequence[conclusion.WarningGroup]) -> None:
+def _print_warnings(out: Printout, groups: Sequence[WarningGroup]) -> None:
     """Print a line for each kind: where, the first observation, the remedy."""
     for group in groups:
-        places = list(dict.fromkeys(place for place, _ in group.observations))
+        places = list(dict.fromkeys(where for where, _ in group.observations))
         message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
         out.say(f"- {first(places, MOST_PLACES)}: {message}", "yellow")
 
 
 def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:
     """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
-    out, decided = Printout(console), conclusion.only_group(analysis)
+    out, decided = Printout(console), only_group(analysis)
     out.say()
     if decided is not None:
         out.say(advice_words.action(decided), "bold")
-    table = conclusion.what_to_run(analysis)
-    if conclusion.has_choices(table) and (verbose or (decided is None and not conclusion.told_by_group(analysis))):
+    table = what_to_run(analysis)
+    if has_choices(table) and (verbose or (decided is None and not told_by_group(analysis))):
         out.say()
         out.say(table.title, "bold")
         out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
@@ -102,7 +104,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         out.say("The same holds for every task: no arm is shown to be faster on any of them.")
     for added, arm in {row.added: row.arm for row in reversed(table.rows) if row.added}.items():
         out.say(f"Add to your command ({arm or ''}): {added}", whole=True, most=4000)
-    for name, command in conclusion.production_commands(table.rows) if verbose else []:
+    for name, command in production_commands(table.rows) if verbose else []:
         out.say(f"{name}:")
         out.say(f"  {command}", whole=True, most=4000)
     experiment = analysis.decision.next if analysis.decision else None

@@ -53,8 +53,8 @@ def action(group: GroupDecision) -> str:
             f"For these prompts run with {overall.arm} ({overall.setting}){remark}; whether it pays for others like "
             f"them is open{few}.{tasks}"
         )
-    together = " for these tasks together" if tasks else ""
-    return f"Run with {overall.arm} ({overall.setting}){together}{remark}.{tasks}"
+    scope = " for these tasks together" if tasks else ""
+    return f"Run with {overall.arm} ({overall.setting}){scope}{remark}.{tasks}"
 
 
 def _by_task(tasks: Sequence[Advice]) -> str:
@@ -62,8 +62,8 @@ def _by_task(tasks: Sequence[Advice]) -> str:
     paying = [f"{row.arm} for {row.task}" for row in tasks if row.arm]
     if not paying:
         return "For no task alone is a gain shown."
-    others = "" if len(paying) == len(tasks) else ", the target alone for the others"
-    return f"By task it is {', '.join(paying)}{others}."
+    remainder = "" if len(paying) == len(tasks) else ", the target alone for the others"
+    return f"By task it is {', '.join(paying)}{remainder}."
 
 
 def evidence(analysis: Analysis, row: Advice) -> str:
@@ -71,10 +71,10 @@ def evidence(analysis: Analysis, row: Advice) -> str:
     if row.reason != "pays":
         return _why_no_arm(analysis, row)
     few = f": {row.prompts} {plural(row.prompts, 'is', 'are')} too few" if row.few_prompts else ""
-    others = "it pays for prompts like these, too" if row.for_others else f"open for other prompts like these{few}"
+    generality = "it pays for prompts like these, too" if row.for_others else f"open for other prompts like these{few}"
     jointly = " for all arms and tasks together" if row.jointly else ""
     remark = _output_remark(row)
-    shown = f"{numbers.between(row.interval) if row.interval else ''}{jointly} (95 %); {others}"
+    shown = f"{numbers.between(row.interval) if row.interval else ''}{jointly} (95 %); {generality}"
     return f"{shown[0].upper()}{shown[1:]}{f'; {remark}' if remark else ''}."
 
 
@@ -101,5 +101,5 @@ def output(row: Advice) -> str:
 
 def _output_remark(row: Advice) -> str:
     """Return what is added on an output that is not identical."""
-    written = output(row)
-    return {"identical": "", "consistent with the target": _CONSISTENT}.get(written, written)
+    verdict = output(row)
+    return {"identical": "", "consistent with the target": _CONSISTENT}.get(verdict, verdict)

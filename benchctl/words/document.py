@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def analysis_document(analysis: Analysis) -> dict[str, Any]:
     """Return everything that was found in a run, and beside each finding what is said of it."""
     document = analysis.model_dump(by_alias=True)
-    for written, verdict in zip(document["verdicts"], analysis.verdicts, strict=True):
-        written["sentence"] = verdict_words.conclusion(analysis, verdict)
-        written["why"] = verdict_words.explanation(analysis, verdict)
+    for entry, verdict in zip(document["verdicts"], analysis.verdicts, strict=True):
+        entry["sentence"] = verdict_words.conclusion(analysis, verdict)
+        entry["why"] = verdict_words.explanation(analysis, verdict)
     if analysis.decision is not None:
-        for written, group in zip(document["decision"]["groups"], analysis.decision.groups, strict=True):
-            written["sentence"] = advice_words.action(group)
-            rows = zip((written["overall"], *written["tasks"]), (group.overall, *group.tasks), strict=True)
+        for entry, group in zip(document["decision"]["groups"], analysis.decision.groups, strict=True):
+            entry["sentence"] = advice_words.action(group)
+            rows = zip((entry["overall"], *entry["tasks"]), (group.overall, *group.tasks), strict=True)
             for advice, row in rows:
                 advice["evidence"] = advice_words.evidence(analysis, row)
                 advice["output"] = advice_words.output(row)

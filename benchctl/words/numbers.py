@@ -68,9 +68,9 @@ def seconds(value: float | None) -> str:
         return f"{1000 * value:.0f} ms"
     if value < 119.95:
         return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
+    minutes, remainder = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {remainder} s"
 
 
 def milliseconds(value: float | None) -> str:
@@ -122,13 +122,13 @@ def between(value: Interval) -> str:
     return f"{value.low:.2f} to {value.high:.2f}"
 
 
-def with_interval(value: float, limits: Interval | None, of: str = "") -> str:
+def with_interval(value: float, limits: Interval | None, reference: str = "") -> str:
     """A ratio with its interval, where there is one (`1.16× the baseline (95 % interval 1.10 to 1.22)`).
 
-    `of`: what the ratio refers to, written after it.
+    `reference`: what the ratio refers to, written after it.
     """
     ends = f" (95 % interval {between(limits)})" if limits else ""
-    return f"{ratio(value)}{of}{ends}"
+    return f"{ratio(value)}{reference}{ends}"
 
 
 def no_interval(analysis: Analysis) -> str:

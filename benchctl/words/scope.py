@@ -56,8 +56,8 @@ def _power(identical: Losslessness) -> str:
 def _lengths(size: Range | None, unit: str) -> str:
     if size is None:
         return ""
-    least, most = size
-    return f"{most:,} {plural(most, unit)}" if least == most else f"{least:,} to {most:,} {unit}s"
+    low, high = size
+    return f"{high:,} {plural(high, unit)}" if low == high else f"{low:,} to {high:,} {unit}s"
 
 
 def scope_lines(judged: Sequence[Losslessness]) -> list[str]:

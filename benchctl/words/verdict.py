@@ -61,8 +61,8 @@ def _speed(analysis: Analysis, verdict: Verdict) -> str:
         return "Nothing was drafted, so no speed-up is reported."
     if verdict.speedup is None:
         return "Its speed is not known: no prompt was timed in both arms."
-    of = f" the baseline{' over whole answers' if verdict.whole_answers else ''}"
-    measured = numbers.with_interval(verdict.speedup, verdict.interval, of)
+    reference = f" the baseline{' over whole answers' if verdict.whole_answers else ''}"
+    measured = numbers.with_interval(verdict.speedup, verdict.interval, reference)
     if verdict.interval is None:
         count = "one block" if verdict.blocks == 1 else f"{verdict.blocks} blocks"
         return f"{measured} in {count}; below three blocks it is not known how far another run would differ."
@@ -73,8 +73,8 @@ def _speed(analysis: Analysis, verdict: Verdict) -> str:
     if verdict.speed == "within":
         return f"Within ±{at_most_percent(verdict.within or 0.0)} of the baseline: {measured}."
     if verdict.speed == "undecided":
-        more = verdict.more_blocks or 0
-        needed = f"; about {more} more {plural(more, 'block')} would separate ±10 %" if more else ""
+        blocks = verdict.more_blocks or 0
+        needed = f"; about {blocks} more {plural(blocks, 'block')} would separate ±10 %" if blocks else ""
         return f"Undecided: {measured}{needed}."
     beyond = " For other prompts like these it is open." if open_for_others(verdict.like_these) else ""
     return f"{verdict.speed.capitalize()}: {measured}.{beyond}"
@@ -109,16 +109,20 @@ def explanation(analysis: Analysis, verdict: Verdict) -> str:
     if verdict.reason in _WITHOUT_ACCEPTANCE:
         return _WITHOUT_ACCEPTANCE[verdict.reason]
     accepted = _acceptance(analysis, verdict)
-    taken = f"{percent(accepted.rate or 0.0, accepted.doubt)} of its draft tokens were accepted"
+    accepted_share = f"{percent(accepted.rate or 0.0, accepted.doubt)} of its draft tokens were accepted"
     if accepted.prompts_drafted < accepted.prompts:
         overall = next(row for row in analysis.speedups if (row.arm, row.task) == (verdict.arm, ALL_TASKS))
-        others = _prompts_without_a_draft(overall.no_draft)
-        taken = f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts{others}; {taken}"
+        idle = _prompts_without_a_draft(overall.no_draft)
+        accepted_share = (
+            f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts{idle}; {accepted_share}"
+        )
     if verdict.reason == "no rounds":
-        return f"{taken}; the engine does not report verify rounds, so the cost of a round is not known."
+        return f"{accepted_share}; the engine does not report verify rounds, so the cost of a round is not known."
     if verdict.reason == "no cost":
-        return f"{taken}; too few steps had a draft to measure the cost of a round."
-    return f"{taken}, {_round(verdict, accepted, next(row for row in analysis.costs if row.arm == verdict.arm))}"
+        return f"{accepted_share}; too few steps had a draft to measure the cost of a round."
+    return (
+        f"{accepted_share}, {_round(verdict, accepted, next(row for row in analysis.costs if row.arm == verdict.arm))}"
+    )
 
 
 def _round(verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:

@@ -15,7 +15,7 @@ from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, S
 from benchctl.analysis.round_results import RoundFit, RoundModel, UnitCost
 from benchctl.data.manifest import Manifest
 from benchctl.prompts.load import load_suite
-from benchctl.reports.conclusion import headline
+from benchctl.words.conclusion import headline
 from tests.reports.handmade import build_analysis, build_manifest, decided
 
 ARMS = ["baseline", "spec_d4", "ngram_simple"]

@@ -11,7 +11,7 @@ import pytest
 from benchctl.analysis.results import Analysis, SpeedUp, Verdict
 from benchctl.analysis.warnings import ADVICE
 from benchctl.lossless.judge.run import analyse_run
-from benchctl.reports.conclusion import headline
+from benchctl.words.conclusion import headline
 from benchctl.words.numbers import no_interval
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,9 +12,10 @@ from rich.console import Console
 from benchctl.analysis.advice import added_options, inactive_arms, launch_command, resolution
 from benchctl.analysis.results import Analysis, GroupDecision, Interval
 from benchctl.data.store import RunData
-from benchctl.reports.conclusion import grouped_warnings, headline, null_control
 from benchctl.reports.render import render_html, render_markdown
 from benchctl.reports.run_summary import print_decision
+from benchctl.words.conclusion import headline, null_control
+from benchctl.words.notices import grouped_warnings
 from tests.reports.handmade import build_analysis, build_manifest, decided
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchctl.analysis.results import Analysis, Caution
-from benchctl.reports.conclusion import headline
+from benchctl.words.conclusion import headline
 from tests.reports.handmade import build_analysis
 
 

@@ -1,9 +1,9 @@
-"""The first sentences of a report: the conclusion, and the limits of the run."""
+"""The first sentences of a report: does speculation pay, and is the output unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import (
     ENOUGH_PROMPTS,
@@ -15,29 +15,14 @@ from benchctl.analysis.advice import (
     shown_to_draft,
 )
 from benchctl.analysis.conditions.sweep import axis_rows
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, PromptClass, Verdict
 from benchctl.analysis.verdict import synthetic_arms
-from benchctl.analysis.warnings import NOTED
-from benchctl.data.store import RunData
-from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
 from benchctl.text import listed, plural
-from benchctl.words import advice as advice_words
-from benchctl.words import numbers
+from benchctl.words import advice, numbers
 from benchctl.words import sweep as sweep_words
 
-_UNFINISHED = {
-    "started": "This run is not finished: it is still running, or benchctl was killed. Finish it with: "
-    "benchctl run --resume {run}",
-    "interrupted": "This run was interrupted; the report covers what was measured. Finish it with: "
-    "benchctl run --resume {run}",
-    "failed": "This run failed; the report covers what was measured.",
-}
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis, PromptClass, Verdict
 
-
-_GRAVE = {
-    *("changed-evidence", "changed-scores", "damaged-records", "contradicted-count"),
-    *("baseline-speculates", "preflight-failed"),
-}
 _MOST_NAMED = 3
 """Arms that the first sentence names."""
 
@@ -103,18 +88,18 @@ def _faster(analysis: Analysis, faster: Sequence[Verdict], verdicts: Sequence[Ve
     if shown_for_others(best.like_these, prompts):
         return f"Speculative decoding pays here with {share}{name}{few}."
     these = "this prompt" if prompts == 1 else f"these {prompts} prompts"
-    others = "for others like them it is open"
+    generality = "for others like them it is open"
     if prompts < ENOUGH_PROMPTS:
-        others = f"at least {ENOUGH_PROMPTS} are needed to say so of others"
-    return f"Speculative decoding is faster on {these} with {share}{name}{few}; {others}."
+        generality = f"at least {ENOUGH_PROMPTS} are needed to say so of others"
+    return f"Speculative decoding is faster on {these} with {share}{name}{few}; {generality}."
 
 
 def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
     """A sentence for a run in which no arm has an interval."""
-    known = [row for row in drafted if row.attestation not in ("failed", "off") and row.speedup and not row.interval]
-    if not known:
+    timed = [row for row in drafted if row.attestation not in ("failed", "off") and row.speedup and not row.interval]
+    if not timed:
         return "No conclusion: no arm could be compared with the baseline on equal terms."
-    best = _by_speed(known)[0]
+    best = _by_speed(timed)[0]
     blocks = "One block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
     few = f"{blocks} too few" if analysis.blocks < numbers.BLOCKS_FOR_INTERVAL else "Too few blocks are complete"
     speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
@@ -123,9 +108,9 @@ def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
 
 def _pays_for_tasks(analysis: Analysis, verdicts: Sequence[Verdict]) -> str:
     """A sentence for a run that advises arms for single tasks only, each task's fastest; empty for every other run."""
-    named = {verdict.arm for verdict in verdicts}
+    arms = {verdict.arm for verdict in verdicts}
     advised = [row for group in analysis.decision.groups for row in group.tasks] if analysis.decision else []
-    best = {row.task: row for row in sorted(advised, key=lambda row: row.speedup or 0.0) if row.arm in named}
+    best = {row.task: row for row in sorted(advised, key=lambda row: row.speedup or 0.0) if row.arm in arms}
     ordered = [best[task] for task in analysis.tasks if task in best]
     if not ordered:
         return ""
@@ -138,24 +123,24 @@ def _does_not_pay(analysis: Analysis, drafted: list[Verdict], verdicts: list[Ver
     """A sentence for a run without a faster arm: what is known of the arms that drafted."""
     slower = [verdict for verdict in drafted if verdict.speed == "slower"]
     within = [verdict.arm for verdict in drafted if verdict.speed == "within"]
-    rest = [row for row in drafted if row.speed in ("undecided", "unknown") and row.speedup is not None]
+    undecided = [row for row in drafted if row.speed in ("undecided", "unknown") and row.speedup is not None]
     no_rate = [verdict.arm for verdict in drafted if verdict.speedup is None]
     parts = []
     if slower:
         parts.append(f"{_who(slower, verdicts)} {plural(len(slower), 'is', 'are')} slower, {_range(slower)}")
     if within:
         parts.append(f"{listed(within)} within ±5 % of no speculation")
-    if len(rest) > _MOST_NAMED:
-        parts.append(f"{_who(rest, verdicts)} are undecided, {_range(rest)}")
-    elif rest:
-        named = listed(f"{verdict.arm} ({numbers.ratio(verdict.speedup)})" for verdict in rest)
-        parts.append(f"{named} {plural(len(rest), 'is', 'are')} undecided")
+    if len(undecided) > _MOST_NAMED:
+        parts.append(f"{_who(undecided, verdicts)} are undecided, {_range(undecided)}")
+    elif undecided:
+        named = listed(f"{verdict.arm} ({numbers.ratio(verdict.speedup)})" for verdict in undecided)
+        parts.append(f"{named} {plural(len(undecided), 'is', 'are')} undecided")
     if no_rate:
         contradicted = {warning.where for warning in analysis.warnings if warning.id == "contradicted-count"}
-        whose = plural(len(no_rate), "its", "their")
-        reason = f": {whose} counts contradict each other" if contradicted.issuperset(no_rate) else ""
+        possessive = plural(len(no_rate), "its", "their")
+        reason = f": {possessive} counts contradict each other" if contradicted.issuperset(no_rate) else ""
         parts.append(f"{listed(no_rate)} {plural(len(no_rate), 'has', 'have')} no rate{reason}")
-    clearly = "does not clearly pay" if rest or no_rate else "does not pay"
+    clearly = "does not clearly pay" if undecided or no_rate else "does not pay"
     return f"Speculative decoding {clearly} here: {'; '.join(parts)}."
 
 
@@ -164,8 +149,8 @@ def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
     if len(chosen) == len(verdicts):
         return f"all {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
     kinds = {arm_verdict.setting.partition(",")[0] for arm_verdict in chosen}
-    whole = [verdict for verdict in verdicts if verdict.setting.partition(",")[0] in kinds]
-    if len(whole) == len(chosen) > 1 and len(kinds) == 1:
+    of_kinds = [verdict for verdict in verdicts if verdict.setting.partition(",")[0] in kinds]
+    if len(of_kinds) == len(chosen) > 1 and len(kinds) == 1:
         number = _NUMBERS[len(chosen)] if len(chosen) < len(_NUMBERS) else str(len(chosen))
         return f"{'both' if len(chosen) == 2 else f'all {number}'} {kinds.pop()} arms"
     many = len(chosen) > _MOST_NAMED
@@ -193,41 +178,6 @@ def null_control(analysis: Analysis) -> str | None:
     return f"{who}: {control}; this run cannot resolve differences below ±{100 * smallest:.0f} %."
 
 
-def stopped(analysis: Analysis) -> str:
-    """After how many blocks and why a run of `blocks: auto` ended, in a sentence; empty for every other run."""
-    return f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}." if analysis.stopping else ""
-
-
-def only_group(analysis: Analysis) -> GroupDecision | None:
-    """What is decided of a run without conditions; `None` for a sweep, whose every group has a row of its own."""
-    return analysis.decision.groups[0] if analysis.decision and analysis.sweep is None else None
-
-
-@dataclass(frozen=True)
-class WarningGroup:
-    """All warnings of a kind, which share their reason and remedy."""
-
-    id: str
-    why: str
-    todo: str
-    observations: list[tuple[str, str]]
-    """(where, what was observed there)."""
-
-    @property
-    def grave(self) -> bool:
-        """Whether it puts the evidence itself in doubt, so that it is shown whole wherever the run is."""
-        return self.id in _GRAVE
-
-
-def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
-    """The warnings by kind, in their order; their number is the one that every report tells."""
-    groups: dict[tuple[str, str, str, str], list[tuple[str, str]]] = {}
-    for warning in analysis.warnings:
-        note = warning.seen if warning.id == NOTED else ""
-        groups.setdefault((warning.id, warning.why, warning.todo, note), []).append((warning.where, warning.seen))
-    return [WarningGroup(*key[:3], observations) for key, observations in groups.items()]
-
-
 def fidelity(analysis: Analysis) -> str:
     """The verdicts on the output counted, violations that the headline lacks by name; of a sweep what was judged."""
     synthetic = synthetic_arms(analysis.verdicts)
@@ -235,17 +185,17 @@ def fidelity(analysis: Analysis) -> str:
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
     if analysis.sweep is None or unjudged is None:
         uses = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'} synthetic acceptance"
-        told = f"{uses}: their text is not a model's output." if synthetic else ""
-        return f"{_counted(analysis, verdicts)} {told}".strip()
-    elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged}
-    where = "One request at a time" if any(row.overlapping for row in analysis.sweep.levels) else "At temperature 0"
-    assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in elsewhere])
-    there = {
-        word: [verdict.arm for verdict in verdicts if verdict.arm in elsewhere and verdict.lossless == word]
+        note = f"{uses}: their text is not a model's output." if synthetic else ""
+        return f"{_counted(analysis, verdicts)} {note}".strip()
+    unscored = {row.arm for row in analysis.sweep.levels if not row.judged}
+    condition = "One request at a time" if any(row.overlapping for row in analysis.sweep.levels) else "At temperature 0"
+    assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in unscored])
+    unscored_verdicts = {
+        word: [verdict.arm for verdict in verdicts if verdict.arm in unscored and verdict.lossless == word]
         for word in ("consistent with the target", "violation", "undetermined")
     }
-    scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in there.items() if arms)
-    statement = assessed.replace("Every answer", f"{where}, every answer")
+    scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in unscored_verdicts.items() if arms)
+    statement = assessed.replace("Every answer", f"{condition}, every answer")
     return f"{statement} {sweep_words.not_judged(unjudged)}{f' So {scored}.' if assessed and scored else ''}".strip()
 
 
@@ -258,30 +208,6 @@ def _counted(analysis: Analysis, verdicts: list[Verdict]) -> str:
     counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
               for word, arms in kinds.items() if not damaged_arms(analysis).keys() >= set(arms)]  # fmt: skip
     return f"Output: {', '.join(counts)}." if counts else ""
-
-
-def notices(run: RunData, analysis: Analysis) -> list[str]:
-    """The limits of this run, a sentence each; empty for a finished run without damage."""
-    found = []
-    if run.manifest is None:
-        found.append(
-            "These are records without a manifest, as in the published study: hardware, builds, commands and "
-            "attestations are unknown."
-        )
-    elif run.manifest.status in _UNFINISHED:
-        found.append(_UNFINISHED[run.manifest.status].format(run=run.manifest.run))
-    found += [f"A cell failed: {cell}" for cell in analysis.failed_cells]
-    found += [*run.integrity.findings, *run.damaged]
-    for group in filter(lambda group: group.grave, grouped_warnings(analysis)):
-        found += [f"{observed} ({where})" for where, observed in group.observations] + [f"{group.why} {group.todo}"]
-    return found
-
-
-def never_folded(analysis: Analysis) -> set[str]:
-    """The arms of which all must be seen: their output is damaged, or they did not run as the recipe requests."""
-    wrong = {verdict.arm for verdict in analysis.verdicts if verdict.lossless == "violation"}
-    drafted = (wrong | damaged_arms(analysis).keys()) - synthetic_arms(analysis.verdicts)
-    return drafted | {verdict.arm for verdict in analysis.verdicts if verdict.attestation in ("failed", "off")}
 
 
 def faults(analysis: Analysis) -> list[tuple[str, str]]:
@@ -297,17 +223,22 @@ def faults(analysis: Analysis) -> list[tuple[str, str]]:
     return [(arm, f"{kind} in {', '.join(prompts)}") for arm, kind, prompts in named if prompts]
 
 
+def stopped(analysis: Analysis) -> str:
+    """After how many blocks and why a run of `blocks: auto` ended, in a sentence; empty for every other run."""
+    return f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}." if analysis.stopping else ""
+
+
 def findings(analysis: Analysis) -> list[str]:
-    """Further findings for the start of the report, a sentence each; empty where nothing was swept."""
+    """Return further sentences for the start of the report; empty where nothing was swept."""
     if analysis.sweep is None:
         return []
     lead = sweep_words.lead(analysis.sweep)
-    found = [sentence for sentence in sweep_words.crossings(analysis.sweep) if sentence != lead]
+    sentences = [sentence for sentence in sweep_words.crossings(analysis.sweep) if sentence != lead]
     if "rate" in analysis.sweep.dimensions:
-        found += sweep_words.rates(analysis.sweep.levels)
+        sentences += sweep_words.rates(analysis.sweep.levels)
     if analysis.sweep.over_axes:
-        found += _groups(analysis)
-    return found + sweep_words.curves(analysis)
+        sentences += _groups(analysis)
+    return sentences + sweep_words.curves(analysis)
 
 
 def _groups(analysis: Analysis) -> Iterator[str]:
@@ -316,59 +247,7 @@ def _groups(analysis: Analysis) -> Iterator[str]:
     for group in analysis.decision.groups if analysis.decision else ():
         best, fastest = "", rows[group.fastest].verdict if group.fastest else None
         if fastest is not None:
-            who = "its arm" if len(group.arms) == 1 else f"the fastest of {len(group.arms)} arms"
-            best = f"{who} is {fastest.arm}, {numbers.ratio(fastest.speedup)}. "
-        where = ", ".join(f"{axis} {label}" for axis, label in rows[group.baseline].labels.items()) or group.baseline
-        yield f"{where}: {best}{advice_words.action(group)}"
-
-
-TARGET_ALONE = "the target alone"
-WHY = (
-    "An arm is recommended only where it is shown to be faster, to have drafted, and to answer as the target does. All "
-    "tasks: as they were measured, together. A task alone, from 12 prompts on: its interval lies above 1.00×."
-)
-
-
-def told_by_group(analysis: Analysis) -> bool:
-    """Whether `findings` say what to run of every group: a run over axes, without advice for single tasks."""
-    groups = analysis.decision.groups if analysis.decision else []
-    return analysis.sweep is not None and analysis.sweep.over_axes and not any(group.tasks for group in groups)
-
-
-def what_to_run(analysis: Analysis) -> Table[Advice]:
-    """A row for all tasks together and for each alone; of a sweep under each condition."""
-    return Table(
-        "what-to-run",
-        "What to run on this machine",
-        (
-            Column("Task", lambda row: "all tasks" if row.task == ALL_TASKS else row.task, heads=True),
-            Column("Condition", lambda row: row.condition or None, optional=True),
-            Column("Run", "arm", Name, absent=TARGET_ALONE, tone=_tone),
-            Column("Setting", "setting"),
-            numeric("Speed-up", "speedup", numbers.ratio),
-            interval("95 % interval", "interval"),
-            Column("Output", lambda row: advice_words.output(row) or None),
-            Column("Evidence", lambda row: advice_words.evidence(analysis, row), wrap=True),
-        ),
-        analysis.decision.rows if analysis.decision else [],
-        note=WHY,
-    )
-
-
-def has_choices(table: Table[Advice]) -> bool:
-    """Whether what to run differs, by task or condition, with an arm somewhere."""
-    return len(table.rows) > 1 and any(row.arm for row in table.rows)
-
-
-def production_commands(rows: Sequence[Advice]) -> list[tuple[str, str]]:
-    """The command line of every recommendation, each once: (arm, or the target alone; command)."""
-    found: dict[str, tuple[str, str]] = {}
-    for row in rows:
-        if row.command is not None:
-            under = f" ({row.condition})" if row.condition else ""
-            found.setdefault(row.command, (f"{row.arm or TARGET_ALONE}{under}", row.command))
-    return list(found.values())
-
-
-def _tone(row: Advice) -> Tone:
-    return "good" if row.arm else "quiet"
+            fastest_name = "its arm" if len(group.arms) == 1 else f"the fastest of {len(group.arms)} arms"
+            best = f"{fastest_name} is {fastest.arm}, {numbers.ratio(fastest.speedup)}. "
+        labels = ", ".join(f"{axis} {label}" for axis, label in rows[group.baseline].labels.items()) or group.baseline
+        yield f"{labels}: {best}{advice.action(group)}"

@@ -1,0 +1,68 @@
+"""The limits of a run and its warnings, as every report shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.warnings import NOTED
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis
+    from benchctl.data.store import RunData
+
+_UNFINISHED = {
+    "started": "This run is not finished: it is still running, or benchctl was killed. Finish it with: "
+    "benchctl run --resume {run}",
+    "interrupted": "This run was interrupted; the report covers what was measured. Finish it with: "
+    "benchctl run --resume {run}",
+    "failed": "This run failed; the report covers what was measured.",
+}
+
+
+_GRAVE = {
+    *("changed-evidence", "changed-scores", "damaged-records", "contradicted-count"),
+    *("baseline-speculates", "preflight-failed"),
+}
+
+
+@dataclass(frozen=True)
+class WarningGroup:
+    """All warnings of a kind, which share their reason and remedy."""
+
+    id: str
+    why: str
+    todo: str
+    observations: list[tuple[str, str]]
+    """(where, what was observed there)."""
+
+    @property
+    def grave(self) -> bool:
+        """Whether it puts the evidence itself in doubt, so that it is shown whole wherever the run is."""
+        return self.id in _GRAVE
+
+
+def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
+    """The warnings by kind, in their order; their number is the one that every report tells."""
+    groups: dict[tuple[str, str, str, str], list[tuple[str, str]]] = {}
+    for warning in analysis.warnings:
+        note = warning.seen if warning.id == NOTED else ""
+        groups.setdefault((warning.id, warning.why, warning.todo, note), []).append((warning.where, warning.seen))
+    return [WarningGroup(*key[:3], observations) for key, observations in groups.items()]
+
+
+def notices(run: RunData, analysis: Analysis) -> list[str]:
+    """The limits of this run, a sentence each; empty for a finished run without damage."""
+    sentences = []
+    if run.manifest is None:
+        sentences.append(
+            "These are records without a manifest, as in the published study: hardware, builds, commands and "
+            "attestations are unknown."
+        )
+    elif run.manifest.status in _UNFINISHED:
+        sentences.append(_UNFINISHED[run.manifest.status].format(run=run.manifest.run))
+    sentences += [f"A cell failed: {cell}" for cell in analysis.failed_cells]
+    sentences += [*run.integrity.findings, *run.damaged]
+    for group in filter(lambda group: group.grave, grouped_warnings(analysis)):
+        sentences += [f"{observed} ({where})" for where, observed in group.observations] + [f"{group.why} {group.todo}"]
+    return sentences
