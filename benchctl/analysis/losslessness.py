@@ -9,6 +9,18 @@ from pydantic import AliasChoices, Field
 from benchctl.analysis.result import Result
 
 
+class Reason(Result):
+    """Why a verdict is what it is, or why something was not measured; `benchctl.words.lossless` has its words."""
+
+    code: str
+    values: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
+
+
+def because(code: str, **values: float | str | None) -> Reason:
+    """Return a reason with its values."""
+    return Reason(code=code, values=values)
+
+
 class ShapeMargin(Result):
     """The target alone at a divergence, reading the common prefix in a single way."""
 
@@ -209,6 +221,8 @@ class ControlTest(Result):
 
 CHANGED_SHARE = 0.25
 """The power of a control test is stated for an arm that changes so many answers."""
+TIMES_BEHIND = 2.0
+"""By scores an answer differs where its worst token is so many times as far behind as any of the baseline's."""
 ENOUGH_POWER = 0.8
 """An arm is consistent with the target only where a faulty engine would have been detected with this probability."""
 MOST_PROMPTS = 2000

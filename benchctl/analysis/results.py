@@ -14,7 +14,15 @@ from benchctl.analysis.accuracy import Accuracy
 from benchctl.analysis.cells import Resources
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.frame import ALL_TASKS as ALL_TASKS
-from benchctl.analysis.losslessness import ArmAudit, ControlTest, DetectionPower, FirstDivergence, NoiseFloor, Scope
+from benchctl.analysis.losslessness import (
+    ArmAudit,
+    ControlTest,
+    DetectionPower,
+    FirstDivergence,
+    NoiseFloor,
+    Reason,
+    Scope,
+)
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
@@ -173,8 +181,10 @@ class Comparison(Result):
     task: str
     prompt_idx: int
     outcome: PromptClass
-    reason: str
-    """Why this class, in a sentence."""
+    reasons: tuple[Reason, ...] = ()
+    """Why this class."""
+    reason: str = ""
+    """The same in words: `benchctl.words.lossless`."""
     text_equal: bool | None
     tokens_equal: bool | None
     """`None` where they could not be compared."""
@@ -209,7 +219,10 @@ class Losslessness(Result):
 
     arm: str
     verdict: LosslessVerdict
-    reason: str
+    reasons: tuple[Reason, ...] = ()
+    """Why this verdict."""
+    reason: str = ""
+    """The same in words: `benchctl.words.lossless`."""
     lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design: with any, the verdict is never `identical`."""
     counts: dict[PromptClass, int]

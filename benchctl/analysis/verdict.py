@@ -173,18 +173,6 @@ def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return [marked if verdict is best else verdict for verdict in verdicts]
 
 
-def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
-    """Return the verdict with the arm's settings that are lossy by design; with any, it is a violation."""
-    identity = identity_of(frame.manifest, found.arm)
-    settings = identity.lossy if identity else []
-    if not settings:
-        return found
-    equal = " Equal answers are coincidence." if found.verdict == "identical" else ""
-    whose = "its text is not a model's output" if SYNTHETIC in settings else "its output is not the target's own"
-    reason = f"Lossy by design: {', '.join(settings)}; {whose}.{equal} {found.reason}"
-    return found.model_copy(update={"verdict": "violation", "reason": reason, "lossy": settings})
-
-
 def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:
     """Return the arms of synthetic acceptance: their speed is measured, and nothing of any draft."""
     return {verdict.arm for verdict in verdicts if SYNTHETIC in verdict.lossy}

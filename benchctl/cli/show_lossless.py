@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-from benchctl.analysis.losslessness import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
@@ -14,6 +13,7 @@ from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_cou
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
 from benchctl.words import sweep as sweep_words
+from benchctl.words.lossless import noise_sentence
 from benchctl.words.scope import scope_lines
 
 MOST_PROMPTS = 6
@@ -128,7 +128,7 @@ def _print_arm(out: Printout, found: Losslessness) -> None:
     out.say(f"{found.arm}: {found.verdict}", f"bold {STYLES[OUTPUT_TONE[found.verdict]]}")
     out.below(found.reason)
     for noise in found.noise:
-        out.below(_noise(noise), "dim")
+        out.below(noise_sentence(noise), "dim")
     scored = ("identical", "near-tie", "violation")
     unscored = [
         comparison
@@ -138,12 +138,6 @@ def _print_arm(out: Printout, found: Losslessness) -> None:
     for missing in unscored[:1]:
         more = f" {len(unscored) - 1} more prompts were not scored (--json lists all)." if len(unscored) > 1 else ""
         out.below(f"{missing.task}/{missing.prompt_idx}: {missing.outcome}. {missing.reason}{more}")
-
-
-def _noise(noise: NoiseFloor) -> str:
-    floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
-    control = f"it diverges from itself at {noise.null_divergences} of {noise.null_places:,} prefixes"
-    return f"Numeric noise of the target at width {noise.width}: {floor}; without speculation {control}."
 
 
 def _count(number: int, what: str) -> str:

@@ -12,7 +12,7 @@ from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
 from benchctl.data.writer import LOCK, LOGS, RunWriter, write_scores
 from benchctl.errors import StorageError
 from tests.analysis.conftest import build_manifest
-from tests.lossless.replayed import fork_at, sample, scores
+from tests.lossless.replayed import divergence_at, sample, scores
 
 KEPT = Path(__file__).parent / "kept" / "version_4"
 
@@ -22,7 +22,7 @@ def write(folder: Path, made: TargetScores) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    target_scores = scores([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
+    target_scores = scores([*sample([0.1, 0.2]), divergence_at(3, 9, [("decode", 1, 0.5)])])
     with RunWriter(tmp_path, build_manifest({"baseline": None}, prompts=1, blocks=1)):
         pass
     write(tmp_path, target_scores)

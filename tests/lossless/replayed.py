@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import Position, Reading, TargetScores
 
@@ -20,7 +21,7 @@ def reading(shape: str, width: int, margin: float, token: int, rival: int) -> Re
 
 
 def sample(changes: Sequence[float], *, width: int = 5, margin: float = 3.0, start: int = 0) -> list[Position]:
-    """Prefixes without a fork, whose margin changes from `margin` by so much at `width`."""
+    """Prefixes without a divergence, whose margin changes from `margin` by so much at `width`."""
     return [
         Position(
             task="code",
@@ -37,8 +38,8 @@ def sample(changes: Sequence[float], *, width: int = 5, margin: float = 3.0, sta
     ]
 
 
-def fork_at(index: int, rival: int, readings: Iterable[tuple[str, int, float]], task: str = "code") -> Position:
-    """A fork from `ANSWER`, with (shape, width, margin) of every reading."""
+def divergence_at(index: int, rival: int, readings: Iterable[tuple[str, int, float]], task: str = "code") -> Position:
+    """A divergence from `ANSWER`, with (shape, width, margin) of every reading."""
     return Position(
         task=task,
         prompt_idx=0,
@@ -50,6 +51,11 @@ def fork_at(index: int, rival: int, readings: Iterable[tuple[str, int, float]], 
         fork=True,
         readings=[reading(shape, width, margin, ANSWER[index], rival) for shape, width, margin in readings],
     )
+
+
+def codes(judged: Losslessness | Comparison) -> list[str]:
+    """The codes of the reasons of a verdict."""
+    return [reason.code for reason in judged.reasons]
 
 
 def scores(positions: Iterable[Position], run: str = "20261121-110500-3fa9") -> TargetScores:

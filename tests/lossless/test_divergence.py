@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.cells import verify_width
+from benchctl.analysis.losslessness import because
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.scores import Position
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.divergence import Evidence
 from benchctl.lossless.judge.run import OutputComparison, analyse_run
 from benchctl.lossless.score.plan import prefixes_to_score
-from tests.lossless.replayed import ANSWER, fork_at, reading, sample, scores
+from tests.lossless.replayed import ANSWER, codes, divergence_at, reading, sample, scores
 
 OTHER = [*ANSWER[:7], 7, 8, 9, 10]
 NOISY = sample([0.3] * 99)
@@ -45,82 +46,84 @@ def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
 
 
 def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
-    found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
+    found, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
     assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
-    assert "target's own noise" in found.reason
-    assert "not damage" not in found.reason
+    assert found.reasons[0].values["near_ties"] == 1
     assert one.divergence is not None
     assert one.divergence.margin == pytest.approx(0.05)
     assert one.divergence.noise_floor is not None and 0.3 < one.divergence.noise_floor < 3.0
     assert one.divergence.width == 5
-    assert "0.050 nats" in one.reason and "compatible with" in one.reason and "99 prefixes" in one.reason
+    assert codes(one) == ["near-tie"] and one.reasons[0].values["margin"] == pytest.approx(0.05)
+    assert "99 prefixes" in str(one.reasons[0].values["method"])
 
 
 def test_a_margin_beyond_the_noise_is_a_violation(forked: Forked) -> None:
-    found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
+    found, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
     assert (found.verdict, one.outcome) == ("violation", "violation")
-    assert "1 of them not explained" in found.reason
-    assert "3.000 nats" in one.reason
+    assert found.reasons[0].values["violations"] == 1
+    assert codes(one) == ["not-noise"] and one.reasons[0].values["margin"] == pytest.approx(3.0)
 
 
 def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])]))
+    _, one = verdict(
+        forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])])
+    )
     assert one.outcome == "near-tie"
     assert one.divergence is not None
     assert [round(shape.margin or 0, 3) for shape in one.divergence.shapes] == [0.1, 0.4, 0.9]
 
 
 def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
+    _, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
     assert one.outcome == "near-tie"
-    assert "chooses the arm's token" in one.reason
-    _, other = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
+    assert one.reasons[0].values["chosen"] is True
+    _, other = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
     assert other.outcome == "violation"  # no arm reads everything at once
-    there = fork_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
+    there = divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
     _, wider = verdict(forked([*NOISY, there]))
     assert wider.outcome == "violation"  # another arm's width
     assert wider.divergence is not None and [shape.width for shape in wider.divergence.shapes] == [1, 5]
 
 
 def test_on_an_engine_that_reproduces_itself_no_fork_is_excused(forked: Forked) -> None:
-    found, one = verdict(forked([*QUIET, fork_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])]))
+    found, one = verdict(forked([*QUIET, divergence_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])]))
     assert one.outcome == "violation"
     assert found.noise[0].floor == 0
 
 
 def test_an_arm_that_drafted_nothing_has_no_wider_batch_to_blame(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
+    _, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
     assert one.outcome == "violation"
-    assert "no draft" in one.reason
+    assert one.reasons[0].values["width"] == 1
 
 
 def test_noise_of_another_width_excuses_nothing(forked: Forked) -> None:
     wider = sample([0.3] * 99, width=9)
-    _, one = verdict(forked([*wider, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
+    _, one = verdict(forked([*wider, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
     assert one.outcome == "differs"
-    assert "the noise is not known" in one.reason
+    assert codes(one) == ["not-explained"] and "noise is not known" in str(one.reasons[0].values["lacking"])
 
 
 def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
+    _, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
     assert one.outcome == "undetermined"
-    assert "does not reproduce" in one.reason
+    assert codes(one) == ["not-the-baselines"] and one.reasons[0].values["likeliest"] == "arm"
 
 
 def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) -> None:
-    far = fork_at(7, 7, [("verify", 5, 9.0)])
+    far = divergence_at(7, 7, [("verify", 5, 9.0)])
     far.readings.insert(
         0, reading("decode", 1, 9.0, ANSWER[7], 7).model_copy(update={"rival": None, "rival_at_most": -9.5})
     )
     _, one = verdict(forked([*NOISY, far]))
     assert one.outcome == "violation"
     assert one.divergence is not None and one.divergence.margin_is_least
-    assert "at least 9.000" in one.reason
+    assert one.reasons[0].values["margin_is_least"] is True
 
 
 @pytest.mark.parametrize("how", ["none", "other-token", "other-prefix", "other-run"])
 def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> None:
-    there = fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])
+    there = divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])
     changes: dict[str, dict[str, Any]] = {"other-token": {"rival": 8}, "other-prefix": {"agreed_sha": "0" * 64}}
     changed = changes.get(how, {})
     run = forked(None if how == "none" else [*NOISY, there.model_copy(update=changed)])
@@ -132,7 +135,8 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> No
 
 
 def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
-    evidence = Evidence(reason="it could not be replayed: the model is gone", by_answer={("code", 1): "another"})
+    failed = because("divergence-failed", message="the model is gone")
+    evidence = Evidence(reason=failed, by_answer={("code", 1): because("divergence-not-replayed")})
     result = OutputComparison(forked(None)).verdicts(evidence)
     assert "the model is gone" in result[0].comparisons[0].reason
 
@@ -147,8 +151,8 @@ def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: A
     run = forked(
         [
             *NOISY,
-            fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)]),
-            fork_at(3, 9, [("decode", 1, 4.0), ("verify", 5, 4.0)]),
+            divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)]),
+            divergence_at(3, 9, [("decode", 1, 4.0), ("verify", 5, 4.0)]),
         ]
     )
     run.records[3] = make_record("spec", block=1, ids=[*ANSWER[:3], 9, 9], text="else", draft_n=8, rounds=2)
@@ -191,14 +195,14 @@ def test_where_no_width_can_be_read_reading_at_once_is_the_measure(forked: Forke
         one.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
         for one in QUIET
     ]
-    fork = fork_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
+    fork = divergence_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
     absent = {"verify": "this engine reads on no more than one token at a time"}
     found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
     assert one.outcome == "violation"
     assert "at margins up to" in one.reason
     assert found.noise[0].by_prefill
     assert one.divergence is not None and one.divergence.shapes_absent == absent
-    near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
+    near = divergence_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
     _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
     assert tied.outcome == "near-tie"
     assert "the arm's token" in tied.reason

@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.data.scores import Position
 from benchctl.lossless.judge.divergence import FEWEST, find_noise
-from tests.lossless.replayed import fork_at, reading, sample, scores
+from tests.lossless.replayed import divergence_at, reading, sample, scores
 
 
 def test_nothing_replayed_is_no_noise_known() -> None:
@@ -86,7 +86,7 @@ def at_once(changes: list[float]) -> list[Position]:
         )
         for position, change in zip(sample(changes), changes, strict=True)
     ]
-    fork = fork_at(6, 7, [("decode", 1, 3.0), ("prefill", 40, 3.0)])
+    fork = divergence_at(6, 7, [("decode", 1, 3.0), ("prefill", 40, 3.0)])
     return [*positions, fork.model_copy(update={"absent": {"verify": "it cannot be asked for"}})]
 
 

@@ -11,8 +11,9 @@ from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
-from benchctl.lossless.judge.run import find_not_judged
+from benchctl.lossless.judge.run import judge_by_scores
 from benchctl.lossless.judge.selection import Reach, select_answers
+from tests.lossless.replayed import codes
 
 SOUND = ArmAudit(
     arm="spec", widths=(3,), slots=4, by_prefill=False, answers=1, of=1, prompts=1, tokens=11, diverged=1, expected=0.5,
@@ -39,10 +40,10 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
     frame = make_frame(run.records, run.manifest, "baseline")
     audit = SOUND.model_copy(update=change)
     group = Group(run, "baseline", overlapping=True)
-    not_judged = find_not_judged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
+    not_judged = judge_by_scores(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert not_judged.verdict == verdict
-    assert ("4 requests in a batch" in not_judged.reason) == (audit.lacking is None)
-    assert ("No violation found" in not_judged.reason) == (verdict != "violation" and audit.lacking is None)
+    tested = verdict != "violation" and audit.lacking is None
+    assert codes(not_judged) == (["power", "audit"] if tested else ["audit"])
 
 
 @pytest.mark.parametrize("slots", [1, 4])
@@ -77,7 +78,7 @@ def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, ma
     ):
         run = make_run([make_record("baseline"), make_record("spec", **own)])
         frame = make_frame(run.records, run.manifest, "baseline")
-        not_judged = find_not_judged(
+        not_judged = judge_by_scores(
             Group(run, "baseline", overlapping=True),
             frame,
             find_answers(frame),
@@ -86,4 +87,5 @@ def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, ma
             audit=SOUND,
         )
         assert not_judged.verdict == verdict
-        assert ("1 answer is degenerate" in not_judged.reason) == (own is loop)
+        flaw = not_judged.reasons[-1]
+        assert (flaw.code, flaw.values["count"]) == ("degenerate-answers" if own is loop else "unfit-answers", 1)

@@ -9,6 +9,7 @@ import pytest
 from benchctl.analysis.results import Losslessness
 from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.lossless.judge.run import analyse_run
+from tests.lossless.replayed import codes
 
 ARMS = {"baseline": None, "spec-control": None, "spec": {"type": "draft-simple", "max": 4}}
 GOOD = {"ids": [1, 2, 3, 4], "text": "abcd", "finish_reason": "length", "prompt_tokens": 5}
@@ -58,7 +59,7 @@ TWO = {"baseline": "http://a/v1", "spec": "http://b/v1", "spec-control": "http:/
 def test_a_difference_between_two_servers_is_undetermined(judged: Any) -> None:
     result = judged(TWO)
     assert (result.verdict, result.counts) == ("undetermined", {"differs": 1})
-    assert "between the servers" in result.reason
+    assert codes(result)[0] == "speculation-or-servers"
     assert "only_speculation_differs: true" in result.reason and "arm spec-control" in result.reason
 
 
@@ -69,16 +70,16 @@ def test_one_server_or_a_launched_one_is_judged(judged: Any, urls: dict[str, str
 
 def test_what_a_user_vouches_for_is_named_in_the_verdict(judged: Any) -> None:
     result = judged(TWO, only_speculation_differs=True)
-    assert result.verdict == "violation" and "is taken from engine.only_speculation_differs" in result.reason
+    assert result.verdict == "violation" and codes(result)[0] == "vouched"
 
 
 def test_the_arms_server_without_speculation_tells_them_apart(judged: Any) -> None:
     alike = judged(TWO, control=GOOD)
-    assert alike.verdict == "violation" and "the target's answers (spec-control)" in alike.reason
+    assert alike.verdict == "violation" and codes(alike)[0] == "control-is-target"
     unlike = judged(TWO, control=TOO_LONG)
-    assert unlike.verdict == "undetermined" and "too (spec-control)" in unlike.reason
+    assert unlike.verdict == "undetermined" and unlike.reasons[0].values["measured"] is True
     itself = judged(TWO, control=TOO_LONG, arm="spec-control")
-    assert itself.verdict == "undetermined" and "does not speculate" in itself.reason
+    assert itself.verdict == "undetermined" and codes(itself)[0] == "servers-differ"
 
 
 def test_the_baselines_own_server_is_no_control(judged: Any) -> None:
@@ -90,6 +91,6 @@ def test_what_the_servers_report_unlike_each_other_is_named(judged: Any) -> None
         "baseline": ["GET /props: build b1, total_slots = 1", "GET /slots: speculative = false"],
         "spec": ["GET /props: build b2, total_slots = 1", "GET /slots: speculative = true"],
     }
-    assert "build b2" in judged(TWO, reported=reported).reason
+    assert judged(TWO, reported=reported).reasons[0].values["reported"] == reported["spec"][0]
     reported["spec"][0] = reported["baseline"][0]
-    assert "it reports" not in judged(TWO, reported=reported).reason
+    assert judged(TWO, reported=reported).reasons[0].values["reported"] is None

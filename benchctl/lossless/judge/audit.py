@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, can_be_shown
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, Reason, because
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.judge.noise import (
     TAUS,
@@ -25,6 +25,7 @@ from benchctl.lossless.judge.noise import (
 )
 from benchctl.lossless.judge.selection import Reach
 from benchctl.recipes.schema import STATED_NATS
+from benchctl.words.lossless import unscored
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 PREFIXES = 1_000
 """Prefixes that the noise of an arm is measured at, at least."""
-UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
-NOT_SCORED = "its answers were not scored"
+NOT_VERIFIED = because("not-verified")
+NOT_SCORED = because("not-scored")
 
 PROPOSED = 0.05
 """How often a draft is assumed to propose the runner-up at a place within a wrong engine's reach, where how often the
@@ -55,42 +56,43 @@ MOST_PLACES = 6_000
 
 
 def audit_parts(
-    parts: Sequence[tuple[TargetScores | None, Selection]], *, reason: str = UNSCORED, nats: float = STATED_NATS
+    parts: Sequence[tuple[TargetScores | None, Selection]], *, reason: Reason = NOT_VERIFIED, nats: float = STATED_NATS
 ) -> dict[str, ArmAudit]:
     """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all.
 
     `reason`: why what is not scored was not; `nats`: within which the engine of the stated power accepts the runner-up.
     """
-    found: dict[str, ArmAudit] = {}
     arms = sum(len(selection.arms) for _, selection in parts)
-    for scores, selection in parts:
-        found |= {
-            arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, arms, nats) for arm in selection.arms
-        }
-    tested = {name: arm.p for name, arm in found.items() if arm.p is not None}
+    audits = {
+        arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, arms, nats)
+        for scores, selection in parts
+        for arm in selection.arms
+    }
+    tested = {name: audit.p for name, audit in audits.items() if audit.p is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
-        found[name] = found[name].model_copy(update={"p_adjusted": adjusted})
-    return found
+        audits[name] = audits[name].model_copy(update={"p_adjusted": adjusted})
+    return audits
 
 
 def _audit(
-    arm: ArmAnswers, scores: TargetScores | None, lacks: str | None, reason: str, arms: int, nats: float
+    arm: ArmAnswers, scores: TargetScores | None, lacks: Reason | None, reason: Reason, arms: int, nats: float
 ) -> ArmAudit:
     """`lacks`: why none of its answers can be audited; `arms`: how many are audited in the whole run."""
-    scored = {answer.answer: answer for answer in scores.answers} if scores else {}
-    known = [(answer, scored[answer.key]) for answer in arm.answers if answer.key in scored]
+    by_key = {answer.answer: answer for answer in scores.answers} if scores else {}
+    scored = [(answer, by_key[answer.key]) for answer in arm.answers if answer.key in by_key]
     by_prefill = scores is not None and scores.shape == "prefill"
     reach = {} if by_prefill else arm.reach  # those scores differ from decoding at every place
-    places = _places(known, reach)
+    places = _places(scored, reach)
     noise = noise_of(scores, arm.widths, arm.slots)
-    prompts = len({(answer.task, answer.prompt_idx) for answer, _ in known})
-    found: dict[str, object] = {
+    prompts = len({(answer.task, answer.prompt_idx) for answer, _ in scored})
+    lacking = lacks or _lacking(arm, scored, noise, reason, by_prefill=by_prefill)
+    fields: dict[str, object] = {
         **dict.fromkeys(("expected", "p", "p_adjusted", "floor", "excess_limit")),
         "arm": arm.arm,
         "widths": arm.widths,
         "slots": arm.slots,
         "by_prefill": by_prefill,
-        "answers": len(known),
+        "answers": len(scored),
         "of": len(arm.answers),
         "prompts": prompts,
         "tokens": len(places.margins),
@@ -98,72 +100,72 @@ def _audit(
         "beyond": 0,
         "prefixes": len(noise.margins),
         "changed": int((noise.losses != 0).sum()),
-        "lacking": lacks or _lacking(arm, known, noise, reason, by_prefill=by_prefill),
+        "lacking": unscored(lacking) if lacking else None,
     }
-    if found["lacking"] is None:
+    if lacking is None:
         level = AUDIT_LEVEL / 2 / arms
         hazard = hazard_test(noise, places)
         reached = places.at(places.reached)
         floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
         proposed = PROPOSED if arm.rejecting is None else arm.rejecting
-        found |= {
+        fields |= {
             "expected": hazard.expected,
             "p": hazard.p,
             "floor": floor,
-            "beyond": _beyond(known, reach, floor),
+            "beyond": _beyond(scored, reach, floor),
             "excess_limit": excess_limit(noise, places),
             "stated": find_power(noise, reached, nats, prompts, level=level, proposed=proposed),
         }
-    return ArmAudit.model_validate(found)
+    return ArmAudit.model_validate(fields)
 
 
 def _lacking(
     arm: ArmAnswers,
-    known: Sequence[tuple[Answer, ScoredAnswer]],
+    scored: Sequence[tuple[Answer, ScoredAnswer]],
     noise: Noise,
-    reason: str,
+    reason: Reason,
     *,
     by_prefill: bool,
-) -> str | None:
-    """Return what is missing for a test, as the end of a sentence."""
-    if not known:
+) -> Reason | None:
+    """Return what is missing for a test."""
+    if not scored:
         return reason
     if not by_prefill and not arm.overlapping:
-        agreed = [(scored, min(arm.agreed[scored.answer], len(scored.margins))) for _, scored in known]
-        others = sum(divergence.index < common for scored, common in agreed for divergence in scored.diverged)
-        if others:
-            places = sum(common for _, common in agreed)
-            return (
-                f"scored token by token, the target alone diverges from the baseline's own answers at {others:,} of "
-                f"{places:,} places, so it did not compute what the run did"
-            )
+        agreed = [(score, min(arm.agreed[score.answer], len(score.margins))) for _, score in scored]
+        diverged = sum(divergence.index < common for score, common in agreed for divergence in score.diverged)
+        if diverged:
+            return because("not-reproduced", diverged=diverged, places=sum(common for _, common in agreed))
     if by_prefill and arm.slots > 1:
-        return "the noise that several requests in one batch add cannot be measured on this engine"
+        return because("no-shared-noise")
     if (max(arm.widths) > 1 or arm.slots > 1) and len(noise.margins) < PREFIXES:
-        several = " or ".join(map(str, arm.widths))
-        how = "in another shape" if by_prefill else f"{several} tokens at a time"
-        how += f" of each of {arm.slots} requests in one batch" if arm.slots > 1 else ""
-        return f"the noise of reading {how} was measured at {len(noise.margins):,} prefixes; {PREFIXES:,} are needed"
+        return because(
+            "few-prefixes",
+            widths=" ".join(map(str, arm.widths)),
+            slots=arm.slots,
+            by_prefill=by_prefill,
+            measured=len(noise.margins),
+            needed=PREFIXES,
+        )
     return None
 
 
-def _places(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach]) -> Places:
+def _places(scored: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach]) -> Places:
     """Lay out the places of an arm's answers; what several answers to a prompt have in common counts once.
 
     `reach`: of the rounds of each; those that are absent may differ anywhere.
     """
     parts: list[Places] = []
     earlier: dict[tuple[str, int], list[Answer]] = {}
-    for number, (answer, scored) in enumerate(known):
+    for number, (answer, score) in enumerate(scored):
         before = earlier.setdefault((answer.task, answer.prompt_idx), [])
-        start = max((common_length(answer.token_ids, other.token_ids) for other in before), default=0)
+        start = max((common_length(answer.token_ids, earlier_answer.token_ids) for earlier_answer in before), default=0)
         before.append(answer)
-        size = len(scored.margins)
+        size = len(score.margins)
         index = np.arange(start, size)
-        diverged = np.isin(index, [divergence.index for divergence in scored.diverged])
+        diverged = np.isin(index, [divergence.index for divergence in score.diverged])
         rounds = _reach_of(answer, size, reach)
         surely, perhaps = index >= size - rounds.fewest, index >= size - rounds.largest
-        parts.append(Places(np.array(scored.margins[start:]), diverged, np.full(len(index), number), perhaps, surely))
+        parts.append(Places(np.array(score.margins[start:]), diverged, np.full(len(index), number), perhaps, surely))
     return joined(parts)
 
 
@@ -172,14 +174,14 @@ def _reach_of(answer: Answer, size: int, reach: Mapping[AnswerKey, Reach]) -> Re
     return reach.get(answer.key, Reach(size, size))
 
 
-def _beyond(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach], floor: float) -> int:
+def _beyond(scored: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach], floor: float) -> int:
     """Return how many divergences are beyond `floor`, or where no round with a draft reached."""
-    found = 0
-    for answer, scored in known:
-        size = len(scored.margins)
+    count = 0
+    for answer, score in scored:
+        size = len(score.margins)
         first = size - _reach_of(answer, size, reach).largest
-        found += sum(divergence.gap > floor or divergence.index < first for divergence in scored.diverged)
-    return found
+        count += sum(divergence.gap > floor or divergence.index < first for divergence in score.diverged)
+    return count
 
 
 def excess_limit(noise: Noise, places: Places) -> float | None:
@@ -197,58 +199,6 @@ def excess_limit(noise: Noise, places: Places) -> float | None:
     return max(0.0, float(np.quantile(true - expected, 0.95))) / size * 1000
 
 
-def audit_summary(audit: ArmAudit) -> str:
-    """Return what was found, or what is missing, in a sentence or two."""
-    if audit.lacking is not None:
-        return f"There is no verdict on its whole answers: {audit.lacking}."
-    where = f"{audit.tokens:,} tokens of {_count(audit.answers, 'answer')}"
-    if audit.answers < audit.of:
-        where += f", sampled from {audit.of},"
-    how = "read at once" if audit.by_prefill else "token by token"
-    width = "the arm's verify width" + (f", {audit.slots} requests in a batch," if audit.slots > 1 else "")
-    noise = "the change between prefill and decode" if audit.by_prefill else f"its own noise at {width}"
-    scored = (
-        f"Scored on the target alone, {how}, {where} diverge from its likeliest token {_times(audit.diverged)}; "
-        f"{noise} explains {audit.expected or 0:.1f}"
-    )
-    if audit.violates:
-        return f"{scored}, but not {_unexplained(audit)}."
-    return f"{scored} (p = {_p(audit.p)}; at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %)."
-
-
-def power_sentence(audit: ArmAudit) -> str:
-    """Return how likely a wrong engine would have been found where no violation was, in a sentence."""
-    stated = audit.stated
-    chance = 0.0 if stated is None else stated.chance
-    found = f"No violation found, power {100 * chance:.0f} %"
-    if audit.shows or stated is None:
-        return f"{found}."
-    if not can_be_shown(stated):
-        return f"{found}: too little, and more prompts than anybody measures would be needed on this target."
-    return f"{found}: too little, about {stated.prompts:,} prompts like these are needed."
-
-
-def _unexplained(audit: ArmAudit) -> str:
-    found = []
-    if audit.beyond:
-        found.append(f"{_count(audit.beyond, 'divergence')} at margins above {audit.floor or 0:.3g} nats")
-    if audit.p_adjusted is not None and (audit.p_adjusted <= 0.005 or not found):
-        found.append(f"where and how often they are (p = {_p(audit.p)})")
-    return ", nor ".join(found)
-
-
-def _p(p: float | None) -> str:
-    return "–" if p is None else f"{p:.2g}" if p > 0 else "0: this target has no noise"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def find_power(
     noise: Noise, places: Places, nats: float, prompts: int, *, level: float, proposed: float, seed: int = 2
 ) -> DetectionPower:
@@ -261,15 +211,15 @@ def find_power(
         return power_of_equality(places.margins, nats, prompts, proposed)
     rng = np.random.default_rng(seed)
     first = _chance(noise, near, nats, level, proposed, rng, draws=math.ceil(BEYOND / level))
-    found = DetectionPower(nats=nats, chance=first, prompts=prompts if first >= ENOUGH_POWER else None)
+    power = DetectionPower(nats=nats, chance=first, prompts=prompts if first >= ENOUGH_POWER else None)
     if first >= ENOUGH_POWER or not len(near.margins):
-        return found
+        return power
     for times in TIMES:
         if times * len(near.margins) > MOST_PLACES:
             break
         if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= ENOUGH_POWER:
-            return found.model_copy(update={"prompts": times * prompts})
-    return found
+            return power.model_copy(update={"prompts": times * prompts})
+    return power
 
 
 def power_of_equality(margins: Floats, nats: float, prompts: int, proposed: float) -> DetectionPower:
@@ -304,8 +254,8 @@ def _chance(
     null = null_statistics(simulation, near.margins, draws or rounds)
     limit = np.quantile(null, 1 - level, method="higher")
     swapped = (near.margins <= nats) & (rng.random((rounds, len(near.margins))) < proposed)
-    own = noise.tail.chance_above(near.margins)[np.newaxis]
-    return float((statistic(simulation.flips(rounds) | swapped, own, near.margins) > limit).mean())
+    chances = noise.tail.chance_above(near.margins)[np.newaxis]
+    return float((statistic(simulation.flips(rounds) | swapped, chances, near.margins) > limit).mean())
 
 
 def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:

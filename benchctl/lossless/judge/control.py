@@ -25,7 +25,7 @@ import numpy as np
 from benchctl.analysis.answers import same_answer
 from benchctl.analysis.cells import identity_of, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.losslessness import AUDIT_LEVEL, CHANGED_SHARE, ArmAudit, ControlTest
+from benchctl.analysis.losslessness import AUDIT_LEVEL, CHANGED_SHARE, TIMES_BEHIND, ArmAudit, ControlTest
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.judge.noise import noise_of
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 FEWEST_ROUNDS = 0.8
 """A control arm has at least this share of the arm's rounds: fewer rounds have less noise."""
-BEYOND = 2.0
-"""An answer counts whose worst token is so many times as far behind as that of any of the baseline's answers."""
 
 
 @dataclass(frozen=True)
@@ -269,31 +267,9 @@ def _by_scores(tested: Tested, prompts: Sequence[int]) -> Iterator[Candidate]:
     paired_gaps = [(ours, theirs) for ours, theirs in paired_gaps if ours and len(theirs) >= len(ours)]
     if not paired_gaps:
         return
-    limit = BEYOND * max(gap for _, theirs in paired_gaps for gap in theirs)
+    limit = TIMES_BEHIND * max(gap for _, theirs in paired_gaps for gap in theirs)
     yield "scores", None, [paired(any(gap > limit for gap in ours), False) for ours, _ in paired_gaps]
 
 
 def _gaps(answers: Sequence[Record], gaps: Mapping[AnswerKey, float]) -> list[float]:
     return [gaps[key] for key in map(key_of, answers) if key in gaps]
-
-
-def control_sentence(test: ControlTest) -> str:
-    """Return what the test found, or what it lacks, in a sentence or two."""
-    differ = f"{test.outside} of {test.prompts} prompts got an answer that the baseline never gave"
-    if test.repeated > 1:
-        differ += f"; the baseline's own {test.repeated} answers vary at {test.varying}"
-    if test.p is None:
-        return (
-            f"{differ}. A violation cannot be told from rounding at the verify width: nothing in the run has that width"
-            " and is a control. Measure another arm of the same depth."
-        )
-    control = {
-        "arm": f"against {test.control}, an arm of the same verify width",
-        "noise": "against the baseline repeated, on a target without noise at this verify width",
-        "scores": f"for a token over {BEYOND:g} times as far behind the likeliest as in any of the baseline's answers",
-    }[test.against or "arm"]
-    p = f"exact test by prompt {control}: {test.differing} of {test.tested} prompts, p = {test.p:.2g}"
-    if test.violates:
-        return f"{differ}, and noise does not explain it ({p})."
-    chance = f"power {100 * test.power:.0f} % if it changed one answer in four" if test.power is not None else ""
-    return f"{differ}. No violation found, {chance} ({p})."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import same_characters
 from benchctl.analysis.cells import verify_width
+from benchctl.analysis.losslessness import Reason, because
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:
@@ -34,39 +35,38 @@ class Endings:
     shown: frozenset[int] = frozenset()
     """Those of them that end an answer of the baseline, none of which goes on after it."""
 
-    def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> str | None:
-        """Return which rule an arm's answer breaks, as a sentence; `None`: none. `constrained`: by a grammar or tools,
-        whose end may be the answer's."""
-        end = None if constrained else self._broken_end(theirs, ours)
-        same = theirs.token_ids is not None and theirs.token_ids == ours.token_ids
-        same_tokens_other_text = "The tokens are the target's own, and the text is another."
-        return (
-            self._broken_limit(ours)
-            or end
-            or (same_tokens_other_text if same and not same_characters(theirs, ours) else None)
-        )
+    def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> Reason | None:
+        """Return which rule an arm's answer breaks; `None`: none.
 
-    def _broken_end(self, theirs: Record, ours: Record) -> str | None:
+        `constrained`: by a grammar or tools, whose end may be the answer's.
+        """
+        broken = self._broken_limit(ours) or (None if constrained else self._broken_end(theirs, ours))
+        same_tokens = theirs.token_ids is not None and theirs.token_ids == ours.token_ids
+        if broken is None and same_tokens and not same_characters(theirs, ours):
+            return because("other-text")
+        return broken
+
+    def _broken_end(self, theirs: Record, ours: Record) -> Reason | None:
         tokens = ours.token_ids
         if not tokens or not self.ends:
             return None
         early = next((index for index, token in enumerate(tokens[:-1]) if token in self.shown), None)
         if early is not None:
-            return f"The answer goes on for {len(tokens) - early - 1} tokens after an end token ({tokens[early]})."
+            return because("beyond-end", count=len(tokens) - early - 1, token=tokens[early])
         # After a divergence it may have ended with a stop string of the server's, which no token tells.
         goes_on = theirs.token_ids is not None and theirs.token_ids[: len(tokens)] == tokens
         if ours.finish_reason == "stop" and tokens[-1] not in self.ends and goes_on:
-            return f"The answer stopped after token {tokens[-1]}, which ends none of this model's."
+            return because("no-end", token=tokens[-1])
         return None
 
-    def _broken_limit(self, record: Record) -> str | None:
+    def _broken_limit(self, record: Record) -> Reason | None:
         count = record.tokens_listed  # a server's count alone condemns nobody
         if self.limit is None or count is None:
             return None
         if count > self.limit:
-            return f"The answer has {count} tokens, and {self.limit} were asked for."
+            return because("over-limit", count=count, limit=self.limit)
         if self.reached and record.finish_reason == "length" and count < self.limit and self._has_room(record, count):
-            return f"The answer was cut off as too long after {count} tokens, and {self.limit} were asked for."
+            return because("cut-short", count=count, limit=self.limit)
         return None
 
     def _has_room(self, record: Record, count: int) -> bool:

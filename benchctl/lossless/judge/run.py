@@ -20,29 +20,29 @@ from dataclasses import replace
 
 from benchctl.analysis.analyse import Condition, analyse, conditions_of
 from benchctl.analysis.answers import Answers, degeneration, find_consistency
-from benchctl.analysis.cells import attestations, failed_cells, speculates
+from benchctl.analysis.cells import attestations, failed_cells, identity_of, speculates
 from benchctl.analysis.conditions.results import NotJudged
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
-from benchctl.analysis.losslessness import ArmAudit, ControlTest
+from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, because
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.analysis.scope import by_process, find_scope
-from benchctl.analysis.verdict import label_lossy
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
-from benchctl.lossless.judge.audit import NOT_SCORED, UNSCORED, audit_parts, audit_summary, power_sentence, stated_nats
-from benchctl.lossless.judge.control import control_sentence, find_controls
+from benchctl.lossless.judge.audit import NOT_SCORED, NOT_VERIFIED, audit_parts, stated_nats
+from benchctl.lossless.judge.control import find_controls
 from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_evidence
 from benchctl.lossless.judge.selection import Selection, select_answers
-from benchctl.lossless.judge.verdicts import find_losslessness, greedy, plainly_equal
-from benchctl.words import sweep as sweep_words
+from benchctl.lossless.judge.verdicts import greedy, judge_arm, plainly_equal
+from benchctl.recipes.adapters import SYNTHETIC
+from benchctl.words.lossless import worded
 
 VOUCHED = "only_speculation_differs"
 """The key of `engine` by which a user vouches for it."""
 CONTROL = "-control"
 """What follows an arm's name in that of its control: a server that was started as the arm's, without speculation."""
-_OWN = ("speculative", "speculation", "/metrics", "draft")
+_SPECULATIVE = ("speculative", "speculation", "/metrics", "draft")
 """Words of what a server reports that differ because it speculates."""
 
 
@@ -60,41 +60,41 @@ def _judge(
     conditions: Sequence[Condition],
     names: Sequence[str],
     *,
-    reason: str = UNSCORED,
-    explained: tuple[Condition, Evidence] | None = None,
+    reason: Reason = NOT_VERIFIED,
+    scored: tuple[Condition, Evidence] | None = None,
 ) -> dict[str, Losslessness]:
     """Judge the named arms.
 
-    `reason`: why what is not scored was not; `explained`: what was scored of a condition and its part, in place of what
-    is stored.
+    `reason`: why what is not scored was not; `scored`: the evidence on a condition and its part, in place of what is
+    stored.
     """
-    alone = any(condition.group.judged for condition in conditions)
-    part, known = (explained[0].group.run.part, explained[1].scores) if explained else (None, None)
-    scored = [
-        (known if explained and run.part == part else scores_of(run), select_answers(own, names))
-        for run, own in _by_part(conditions)
-    ]
-    if reason == UNSCORED:
-        reason = next(filter(None, (changed_scores(run) for run, _ in _by_part(conditions))), reason)
-    audits = audit_parts(scored, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
-    by_part = {run.part: own for (run, _), (own, _) in zip(_by_part(conditions), scored, strict=True)}
+    any_judged = any(condition.group.judged for condition in conditions)
+    parts = _by_part(conditions)
+    scores = {run.part: scores_of(run) for run, _ in parts}
+    if scored is not None:
+        scores[scored[0].group.run.part] = scored[1].scores
+    if reason == NOT_VERIFIED:
+        reason = next(filter(None, (changed_scores(run) for run, _ in parts)), reason)
+    selections = [(scores[run.part], select_answers(groups, names)) for run, groups in parts]
+    audits = audit_parts(selections, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
     processes = by_process(record for condition in conditions for record in condition.group.run.records)
-    controls = find_controls(conditions, names, by_part, audits)
-    found = {}
+    controls = find_controls(conditions, names, scores, audits)
+    verdicts = {}
     for condition in conditions:
         frame = condition.frame
-        if explained is not None and explained[0] is condition:
-            evidence = explained[1]
+        if scored is not None and scored[0] is condition:
+            evidence = scored[1]
         else:
             evidence = find_evidence(condition.group.run, frame.arms[frame.baseline])
-        unscored = None if reason in (UNSCORED, NOT_SCORED) else reason
+        unscored = None if reason in (NOT_VERIFIED, NOT_SCORED) else reason
         evidence = replace(evidence, audits=audits, controls=controls, unscored=unscored)
         for arm in condition.compared:
             if frame.arms[arm] in names:
-                then = condition.of(arm)
-                assessed, scope = _assess(then, arm, evidence, alone=alone), find_scope(then.frame, arm, processes)
-                found[frame.arms[arm]] = assessed.model_copy(update={"scope": scope})
-    return found
+                of_arm = condition.of(arm)
+                verdict = _judge_condition(of_arm, arm, evidence, any_judged=any_judged)
+                scope = find_scope(of_arm.frame, arm, processes)
+                verdicts[frame.arms[arm]] = worded(verdict.model_copy(update={"scope": scope}))
+    return verdicts
 
 
 def _compared_of(conditions: Sequence[Condition]) -> list[str]:
@@ -103,36 +103,51 @@ def _compared_of(conditions: Sequence[Condition]) -> list[str]:
 
 def _by_part(conditions: Sequence[Condition]) -> list[tuple[RunData, list[tuple[Group, Frame]]]]:
     """Return the conditions of every part of a run, with what was scored of it."""
-    found: dict[str | None, list[tuple[Group, Frame]]] = {}
+    parts: dict[str | None, list[tuple[Group, Frame]]] = {}
     for condition in conditions:
-        found.setdefault(condition.group.run.part, []).append((condition.group, condition.frame))
-    return [(own[0][0].run, own) for own in found.values()]
+        parts.setdefault(condition.group.run.part, []).append((condition.group, condition.frame))
+    return [(groups[0][0].run, groups) for groups in parts.values()]
 
 
-def _assess(condition: Condition, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
+def _judge_condition(condition: Condition, arm: int, evidence: Evidence, *, any_judged: bool) -> Losslessness:
     group, frame, answers = condition.group, condition.frame, condition.answers
-    if not group.judged:
-        audit = evidence.audits.get(frame.arms[arm])
-        found = find_not_judged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
+    name = frame.arms[arm]
+    if group.judged:
+        verdict = judge_arm(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
     else:
-        found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
-    found = _controlled(found, evidence.controls.get(frame.arms[arm]))
-    found = attribute(found, frame, answers)
-    if group.run.integrity.reason is not None and found.verdict != "not judged":
-        found = found.model_copy(update={"verdict": "undetermined", "reason": group.run.integrity.reason})
-    return label_lossy(found, frame)
+        audit = evidence.audits.get(name)
+        verdict = judge_by_scores(group, frame, answers, arm, judged_elsewhere=any_judged, audit=audit)
+    verdict = attribute(_controlled(verdict, evidence.controls.get(name)), frame, answers)
+    if group.run.integrity.reason is not None and verdict.verdict != "not judged":
+        damaged = because("damaged-evidence", message=group.run.integrity.reason)
+        verdict = verdict.model_copy(update={"verdict": "undetermined", "reasons": (damaged,)})
+    return _label_lossy(verdict, frame)
 
 
-def _controlled(found: Losslessness, test: ControlTest | None) -> Losslessness:
+def _controlled(verdict: Losslessness, test: ControlTest | None) -> Losslessness:
     """Return the verdict with the test against a control, which makes a violation of what scores left undetermined."""
-    if test is None or found.verdict not in ("undetermined", "not judged") or not test.outside:
-        return found
-    verdict = "violation" if test.violates else found.verdict
-    if verdict == "not judged":
-        return found.model_copy(update={"control": test})
-    return found.model_copy(
-        update={"verdict": verdict, "control": test, "reason": f"{control_sentence(test)} {found.reason}"}
-    )
+    if test is None or verdict.verdict not in ("undetermined", "not judged") or not test.outside:
+        return verdict
+    word = "violation" if test.violates else verdict.verdict
+    if word == "not judged":
+        return verdict.model_copy(update={"control": test})
+    return _preceded(verdict, because("control"), verdict=word, control=test)
+
+
+def _preceded(judged: Losslessness, reason: Reason, **changes: object) -> Losslessness:
+    """Return the verdict with a reason before the others, and other changes."""
+    return judged.model_copy(update={**changes, "reasons": (reason, *judged.reasons)})
+
+
+def _label_lossy(verdict: Losslessness, frame: Frame) -> Losslessness:
+    """Return the verdict with the arm's settings that are lossy by design; with any, it is a violation."""
+    identity = identity_of(frame.manifest, verdict.arm)
+    settings = identity.lossy if identity else []
+    if not settings:
+        return verdict
+    equal = verdict.verdict == "identical"
+    lossy = because("lossy-by-design", settings=", ".join(settings), synthetic=SYNTHETIC in settings, equal=equal)
+    return _preceded(verdict, lossy, verdict="violation", lossy=settings)
 
 
 def scores_of(run: RunData) -> TargetScores | None:
@@ -142,8 +157,8 @@ def scores_of(run: RunData) -> TargetScores | None:
 
 def _recipe_arms(frame: Frame) -> dict[str, str]:
     """The recipe's name of each arm; an arm that the manifest does not know has its own."""
-    known = frame.manifest.compared() if frame.manifest else {}
-    return {name: known[name].of if name in known else name for name in frame.arms}
+    compared = frame.manifest.compared() if frame.manifest else {}
+    return {name: compared[name].of if name in compared else name for name in frame.arms}
 
 
 def _lost_lines(run: RunData) -> int:
@@ -151,7 +166,7 @@ def _lost_lines(run: RunData) -> int:
     return 0 if run.manifest else len(run.damaged)
 
 
-def find_not_judged(
+def judge_by_scores(
     group: Group,
     frame: Frame,
     answers: Answers,
@@ -163,113 +178,79 @@ def find_not_judged(
     """Return the verdict on an arm of a condition where equal and different answers show nothing.
 
     `judged_elsewhere`: whether the run has a condition where they do. `audit`: of overlapping requests, what scoring
-    the arm's own answers on the target alone found; that needs no equality with the baseline.
+    the arm's own answers on the target alone showed; that needs no equality with the baseline.
     """
-    if audit is not None and (audit.lacking is None or audit.answers):
-        return _audited(frame, answers, arm, audit)
-    why = sweep_words.OVERLAPPING if group.overlapping else sweep_words.SAMPLED
-    flaws = [sentence for kind in _flaws(frame, answers, arm) for sentence in kind]
-    if not judged_elsewhere:
-        reason = f"{why}, and nothing was measured one request at a time."
-    elif flaws:
-        reason = f"{why}, so that answers are not compared here."
-    else:
-        place = "one request at a time was measured" if group.overlapping else "they are greedy"
-        reason = f"{why}; whether the arm is lossless is assessed where {place}."
-    return Losslessness(
-        arm=frame.arms[arm],
-        verdict="not judged" if judged_elsewhere and not flaws else "undetermined",
-        reason=" ".join([reason, *flaws]),
-        counts={},
-        comparisons=[],
-    )
-
-
-def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
-    """Return the verdict on an arm of overlapping requests by its audit, whose noise is that of shared batches."""
     unfit, degenerate = _flaws(frame, answers, arm)
-    tested = audit.lacking is None and not audit.violates
-    unclear = unfit or not (tested and audit.shows)
-    verdict: LosslessVerdict = "undetermined" if unclear else "consistent with the target"
-    return Losslessness(
-        arm=frame.arms[arm],
-        verdict="violation" if audit.violates else verdict,
-        reason=" ".join([*([power_sentence(audit)] if tested else []), audit_summary(audit), *unfit, *degenerate]),
-        counts={},
-        comparisons=[],
-        audit=audit,
-    )
+    flaws = tuple(flaw for flaw in (unfit, degenerate) if flaw is not None)
+    if audit is not None and (audit.lacking is None or audit.answers):
+        tested = audit.lacking is None and not audit.violates
+        consistent = tested and audit.shows and unfit is None
+        verdict: LosslessVerdict = "consistent with the target" if consistent else "undetermined"
+        verdict = "violation" if audit.violates else verdict
+        reasons = (*((because("power"),) if tested else ()), because("audit"), *flaws)
+    else:
+        verdict, code, audit = "undetermined", "not-compared", None
+        if not judged_elsewhere:
+            code = "nothing-judged"
+        elif not flaws:
+            verdict, code = "not judged", "judged-elsewhere"
+        reasons = (because(code, overlapping=group.overlapping), *flaws)
+    return Losslessness(arm=frame.arms[arm], verdict=verdict, reasons=reasons, counts={}, comparisons=[], audit=audit)
 
 
-def _flaws(frame: Frame, answers: Answers, arm: int) -> tuple[list[str], list[str]]:
-    """Return what is flawed, at most a sentence each: answers of the arm or the baseline that are missing or damaged,
-    and the arm's degenerate ones where the baseline's is not, which scores judge as any other."""
+def _flaws(frame: Frame, answers: Answers, arm: int) -> tuple[Reason | None, Reason | None]:
+    """Return what is flawed: answers of the arm or the baseline that are missing or damaged, and the arm's degenerate
+    ones where the baseline's is not, which scores judge as any other."""
     unfit, degenerate = [], []
     for prompt, (task, index) in enumerate(frame.prompts):
         for block, number in enumerate(frame.blocks):
-            ours, theirs = (int(frame.row_at[of, block, prompt]) for of in (arm, frame.baseline))
-            place = f"block {number + 1}, {task}/{index}"
-            wrong = [
-                f"{place}: {whose} {answers.flaw[row]}"
-                for row, whose in ((theirs, "the baseline's"), (ours, "the arm's"))
+            ours, theirs = (int(frame.row_at[side, block, prompt]) for side in (arm, frame.baseline))
+            cell = f"block {number + 1}, {task}/{index}"
+            flaws = [
+                f"{cell}: {side} {answers.flaw[row]}"
+                for row, side in ((theirs, "the baseline's"), (ours, "the arm's"))
                 if answers.flaw[row] is not None
             ]
-            unfit += wrong
-            if wrong or answers.plain[ours]:
+            unfit += flaws
+            if flaws or answers.plain[ours]:
                 continue
-            broken = degeneration(frame.records[ours])
-            if broken and not degeneration(frame.records[theirs]):
-                degenerate.append(f"{place}: it {broken}")
+            fault = degeneration(frame.records[ours])
+            if fault and not degeneration(frame.records[theirs]):
+                degenerate.append(f"{cell}: it {fault}")
     return (
-        [f"{_answers(len(unfit))} missing, failed or damaged ({unfit[0]})."] if unfit else [],
-        [f"{_answers(len(degenerate))} degenerate where the baseline's is sound ({degenerate[0]})."]
-        if degenerate
-        else [],
+        because("unfit-answers", count=len(unfit), first=unfit[0]) if unfit else None,
+        because("degenerate-answers", count=len(degenerate), first=degenerate[0]) if degenerate else None,
     )
 
 
-def _answers(count: int) -> str:
-    return "1 answer is" if count == 1 else f"{count} answers are"
-
-
-def attribute(found: Losslessness, frame: Frame, answers: Answers) -> Losslessness:
+def attribute(verdict: Losslessness, frame: Frame, answers: Answers) -> Losslessness:
     """Return the verdict: of two servers a violation only where speculation alone differs, else undetermined."""
-    if found.verdict != "violation" or not _two_servers(frame, found.arm):
-        return found
+    if verdict.verdict != "violation" or not _two_servers(frame, verdict.arm):
+        return verdict
     if _vouched(frame):
-        said = f"That speculation alone differs between the servers is taken from engine.{VOUCHED}. {found.reason}"
-        return found.model_copy(update={"reason": said})
-    control = _control(frame, found.arm)
+        return _preceded(verdict, because("vouched", key=VOUCHED))
+    control = _control(frame, verdict.arm)
     if control is not None and plainly_equal(frame, answers, control).all():
-        said = f"Without speculation its server gives the target's answers ({frame.arms[control]}). {found.reason}"
-        return found.model_copy(update={"reason": said})
-    comparisons = [_unattributed(comparison) for comparison in found.comparisons]
+        return _preceded(verdict, because("control-is-target", control=frame.arms[control]))
+    comparisons = [_unattributed(comparison) for comparison in verdict.comparisons]
     counts = dict(sorted(Counter(comparison.outcome for comparison in comparisons).items()))
-    reason = f"{_cause(frame, found.arm, control)} {found.reason}"
-    update = {"verdict": "undetermined", "reason": reason, "comparisons": comparisons, "counts": counts}
-    return found.model_copy(update=update)
+    cause = _cause(frame, verdict.arm, control)
+    return _preceded(verdict, cause, verdict="undetermined", comparisons=comparisons, counts=counts)
 
 
-def _cause(frame: Frame, arm: str, control: int | None) -> str:
-    """Return what may make the arm differ, and how to find out which it is."""
-    reported = _reported(frame, arm)
+def _cause(frame: Frame, arm: str, control: int | None) -> Reason:
+    """Return what may make the arm differ; the words add how to find out which it is."""
+    reported = dict(zip(("reported", "baseline_reported"), _reported(frame, arm) or (None, None), strict=True))
     if not speculates(frame, frame.arms.index(arm)):
-        return f"It differs, and does not speculate: the servers differ in something else{reported}."
-    told = (
-        f"To tell them apart measure a server that is started as the arm's without speculation, as arm {arm}{CONTROL}, "
-    )
-    told += f"or vouch that speculation alone differs: engine.{VOUCHED}: true."
-    if control is not None:
-        told = (
-            f"Its server differs without speculation, too ({frame.arms[control]}); start the baseline's as the arm's."
-        )
-    return f"It differs: speculation, or another difference between the servers{reported}. {told}"
+        return because("servers-differ", **reported)
+    name = f"{arm}{CONTROL}" if control is None else frame.arms[control]
+    return because("speculation-or-servers", control=name, measured=control is not None, key=VOUCHED, **reported)
 
 
 def _two_servers(frame: Frame, arm: str) -> bool:
     urls = {planned.name: planned.url for planned in frame.manifest.arms} if frame.manifest else {}
-    own = urls.get(arm)
-    return own is not None and own != urls.get(frame.arms[frame.baseline])
+    url = urls.get(arm)
+    return url is not None and url != urls.get(frame.arms[frame.baseline])
 
 
 def _vouched(frame: Frame) -> bool:
@@ -284,17 +265,18 @@ def _control(frame: Frame, arm: str) -> int | None:
     return None if number is None or speculates(frame, number) or not _two_servers(frame, name) else number
 
 
-def _reported(frame: Frame, arm: str) -> str:
-    """Return what the two report unlike each other, as a clause; empty where that is nothing."""
+def _reported(frame: Frame, arm: str) -> tuple[str, str] | None:
+    """Return the first thing that the two servers report unlike each other."""
     ours, theirs = (_facts(frame, name) for name in (arm, frame.arms[frame.baseline]))
-    unlike = [(line, other) for page, line in ours.items() if (other := theirs.get(page, line)) != line]
-    return f" (it reports {unlike[0][0]}; the baseline's {unlike[0][1]})" if unlike else ""
+    unlike = ((line, theirs[page]) for page, line in ours.items() if theirs.get(page, line) != line)
+    return next(unlike, None)
 
 
 def _facts(frame: Frame, arm: str) -> dict[str, str]:
     """Return what an arm's server reported of itself, by page."""
-    lines = [line for found in attestations(frame, arm) for line in found.evidence if line.startswith("GET ")]
-    plain = [line for line in lines if not any(word in line for word in _OWN)]
+    evidence = [line for attestation in attestations(frame, arm) for line in attestation.evidence]
+    lines = [line for line in evidence if line.startswith("GET ")]
+    plain = [line for line in lines if not any(word in line for word in _SPECULATIVE)]
     return {line.partition(":")[0]: line for line in plain}
 
 
@@ -312,17 +294,18 @@ class OutputComparison:
         `baseline`."""
         self._conditions = conditions_of(run, baseline)
         self.frames = [condition.frame for condition in self._conditions]
-        self._explained = next(
-            (own for own in self._conditions if own.group.judged and greedy(own.frame)), self._conditions[0]
-        )
-        self.frame: Frame = self._explained.frame
+        judged = (each for each in self._conditions if each.group.judged and greedy(each.frame))
+        self._scored_condition = next(judged, self._conditions[0])
+        self.frame: Frame = self._scored_condition.frame
         """Of the condition whose divergences scoring can explain: greedy, one request at a time."""
-        self.stored: Evidence = find_evidence(self._explained.group.run, self.frame.arms[self.frame.baseline])
+        self.stored: Evidence = find_evidence(self._scored_condition.group.run, self.frame.arms[self.frame.baseline])
         """What was scored and is kept with the run."""
-        self._of = {name: of for frame in self.frames for name, of in _recipe_arms(frame).items()}
-        self._chosen = [name for name in self.arms if not arms or {name, self._of[name]} & set(arms)]
+        self._recipe_arm = {
+            name: recipe_arm for frame in self.frames for name, recipe_arm in _recipe_arms(frame).items()
+        }
+        self._chosen = [name for name in self.arms if not arms or {name, self._recipe_arm[name]} & set(arms)]
         name = self.frame.arms[self.frame.baseline]
-        self.baseline: str = name if len(self.frames) == 1 else self._of[name]
+        self.baseline: str = name if len(self.frames) == 1 else self._recipe_arm[name]
         """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
 
     @property
@@ -338,7 +321,7 @@ class OutputComparison:
     @property
     def names(self) -> set[str]:
         """What `arms` accepts: those, and the recipe's arms that they are under a condition."""
-        return {name for arm in self.arms for name in (arm, self._of[arm])}
+        return {name for arm in self.arms for name in (arm, self._recipe_arm[arm])}
 
     @property
     def not_judged(self) -> NotJudged | None:
@@ -355,11 +338,11 @@ class OutputComparison:
         """The answers that an audit scores."""
         return select_answers(self.parts, self._chosen)
 
-    def verdicts(self, evidence: Evidence | None = None, *, reason: str = UNSCORED) -> list[Losslessness]:
-        """Assess every arm. `evidence`: what was scored, in place of what is stored; `reason`: why what is not scored
+    def verdicts(self, evidence: Evidence | None = None, *, reason: Reason = NOT_VERIFIED) -> list[Losslessness]:
+        """Judge every arm. `evidence`: what was scored, in place of what is stored; `reason`: why what is not scored
         was not."""
-        explained = (self._explained, evidence or self.stored)
-        return list(_judge(self._conditions, self._chosen, reason=reason, explained=explained).values())
+        scored = (self._scored_condition, evidence or self.stored)
+        return list(_judge(self._conditions, self._chosen, reason=reason, scored=scored).values())
 
     def consistency(self) -> list[SelfConsistency]:
         """Whether each arm of the run gives the same answers in every block."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
+from benchctl.analysis.losslessness import Reason, because
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.prompts.load import load_suite, prompt_sha256
 
@@ -86,8 +87,8 @@ class Selection:
     arms: tuple[ArmAnswers, ...] = ()
     baseline_answers: tuple[Answer, ...] = ()
     """The baselines' own answers to the same prompts."""
-    lacks: dict[str, str] = field(default_factory=dict)
-    """By arm, why none of its answers can be audited; the end of a sentence."""
+    lacks: dict[str, Reason] = field(default_factory=dict)
+    """By arm, why none of its answers can be audited."""
     equal: tuple[Answer, ...] = ()
     """The answers of arms that give the baseline's throughout: their margins show the power of that."""
 
@@ -130,7 +131,7 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
     arm_answers: list[ArmAnswers] = []
     baselines: dict[AnswerKey, Answer] = {}
     equal: dict[AnswerKey, Answer] = {}
-    lacks: dict[str, str] = {}
+    lacks: dict[str, Reason] = {}
     by_record: _Made = {}
     for group, frame in parts:
         if not is_greedy(frame.manifest) or frame.manifest is None or speculates(frame, frame.baseline):
@@ -150,9 +151,9 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
             }
             widths, slots = _widths(frame, arm), _slots(group)
             if not widths:
-                lacks[name] = "its verify width is not reported"
+                lacks[name] = because("no-width")
             elif slots is None:
-                lacks[name] = "how many requests shared a batch is not reported"
+                lacks[name] = because("no-slots")
             baseline = frame.arms[frame.baseline]
             depth = max(widths, default=1) - 1
             rejecting = proposed_share(frame, arm)

@@ -24,29 +24,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.answers import (
-    degeneration,
-    find_divergence,
-    runs_on,
-    same_answer,
-    same_text,
-    same_tokens,
-)
+from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
 from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.losslessness import ArmAudit, DetectionPower, FirstDivergence, NoiseFloor
+from benchctl.analysis.losslessness import ArmAudit, DetectionPower, FirstDivergence, NoiseFloor, Reason, because
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
-from benchctl.lossless.judge.audit import PROPOSED, audit_summary, power_of_equality, power_sentence, stated_nats
+from benchctl.lossless.judge.audit import PROPOSED, power_of_equality, stated_nats
 from benchctl.lossless.judge.divergence import Evidence, judge_divergence
 from benchctl.lossless.judge.endings import Endings, endings_of
 from benchctl.lossless.judge.selection import key_of, proposed_share
+from benchctl.words.lossless import unscored
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Booleans, Frame
-
-IDENTICAL = "Text and tokens are equal in every block."
 
 DOUBT = 0.05
 """The chance that the limit of an identical arm's differing prompts is passed."""
@@ -54,14 +46,15 @@ DOUBT = 0.05
 _GRAVITY: tuple[PromptClass, ...] = ("violation", "differs", "undetermined", "near-tie")
 """Which of several divergences stands for a prompt, the most serious first."""
 
+Pair = tuple[Record, Record]
+"""The baseline's answer and the arm's to a prompt in a block."""
+Outcome = tuple[PromptClass, tuple[Reason, ...]]
+Judged = tuple[PromptClass, Reason, FirstDivergence]
+"""A divergence with its class and its numbers."""
 
-def find_losslessness(
-    frame: Frame,
-    answers: Answers,
-    arm: int,
-    *,
-    evidence: Evidence | None = None,
-    lost_lines: int = 0,
+
+def judge_arm(
+    frame: Frame, answers: Answers, arm: int, *, evidence: Evidence | None = None, lost_lines: int = 0
 ) -> Losslessness:
     """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
     evidence = evidence or Evidence()
@@ -72,31 +65,31 @@ def find_losslessness(
         for prompt in range(len(frame.prompts))
     ]
     counts = Counter(comparison.outcome for comparison in comparisons)
-    differing = [answer for answer in comparisons if answer.outcome != "undetermined" and answer.blocks_differing]
-    unknown = [answer for answer in comparisons if answer.outcome == "undetermined"]
-    found: dict[str, object] = {"verdict": "undetermined"}
-    total = len(comparisons)
+    total, differs = len(comparisons), any(_differs(comparison) for comparison in comparisons)
+    fields: dict[str, object] = {"verdict": "undetermined"}
     if speculates(frame, frame.baseline):
-        same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
-        found["reason"] = f"The baseline speculates itself, so it is not the target alone; {same}."
-    elif differing:
+        fields["reasons"] = (because("baseline-speculates", identical=counts["identical"], prompts=total),)
+    elif differs:
         audit = evidence.audits.get(frame.arms[arm])
-        found["verdict"], explanation = _of_differing(comparisons, audit)
-        rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        other = "answer" if any(answer.divergence for answer in differing) else "ending"
-        what = f"{len(differing)} of {_prompts(total)} got another {other} than from the target alone"
-        found["reason"] = f"{what}{_weight(differing)}{rest}. {explanation}"
-        found |= {"audit": audit, "noise": _noise(frame, arm, comparisons, evidence)}
+        fields["verdict"], details = _of_differing(comparisons, audit)
+        fields["reasons"] = (_differing(comparisons), *details)
+        fields |= {"audit": audit, "noise": _noise(frame, arm, comparisons, evidence)}
     elif counts["identical"] == total > 0 and not lost_lines:
         limit = 1 - DOUBT ** (1 / total)
-        found |= {"verdict": "identical", "differing_limit": limit, "noise": _noise(frame, arm, comparisons, evidence)}
         power = _power(frame, arm, evidence)
-        found |= {"power": power, "power_lacking": None if power else _power_lacking(frame, arm, evidence)}
-        found["reason"] = _how_identical(frame, comparisons, limit)
+        lacking = None if power else _power_lacking(frame, arm, evidence)
+        fields = {
+            "verdict": "identical",
+            "reasons": (_identical_throughout(frame, comparisons, limit),),
+            "differing_limit": limit,
+            "noise": _noise(frame, arm, comparisons, evidence),
+            "power": power,
+            "power_lacking": unscored(lacking) if lacking else None,
+        }
     else:
-        found["reason"] = _why_unknown(unknown, total, lost_lines)
+        fields["reasons"] = (because("undetermined", prompts=total, lost_lines=lost_lines),)
     return Losslessness.model_validate(
-        {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **found}
+        {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **fields}
     )
 
 
@@ -116,36 +109,25 @@ def _power(frame: Frame, arm: int, evidence: Evidence) -> DetectionPower | None:
     return power_of_equality(margins, nats, len(answers), PROPOSED if proposed is None else proposed)
 
 
-def _power_lacking(frame: Frame, arm: int, evidence: Evidence) -> str | None:
-    """Return why an identical arm's answers cannot be scored, as `Losslessness.power_lacking`."""
+def _power_lacking(frame: Frame, arm: int, evidence: Evidence) -> Reason | None:
+    """Return why an identical arm's answers cannot be scored; `None`: nothing has tried to."""
     if frame.manifest is None:
-        return "the run has no manifest, so what it ran with is not known"
+        return because("no-manifest")
     if any(frame.records[row].token_ids is None for row in frame.rows(arm).tolist()):
-        return "without token ids its answers cannot be scored"
+        return because("no-ids")
     return evidence.unscored
 
 
-def _how_identical(frame: Frame, comparisons: list[Comparison], limit: float) -> str:
-    total, by_text = len(comparisons), sum(answer.tokens_equal is None for answer in comparisons)
-    how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
-    times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
-    broken = sum("own answer is degenerate" in answer.reason for answer in comparisons)
-    return (
-        f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
-        f"at most {100 * limit:.2g} % get a different one (95 % limit)."
-        + (f" For {_prompts(broken)} the target's own answer is degenerate." if broken else "")
+def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: float) -> Reason:
+    degenerate = sum(any(item.code == "degenerate-alike" for item in answer.reasons) for answer in comparisons)
+    return because(
+        "identical",
+        prompts=len(comparisons),
+        without_ids=sum(answer.tokens_equal is None for answer in comparisons),
+        blocks=len(frame.blocks),
+        degenerate=degenerate,
+        limit=limit,
     )
-
-
-def _why_unknown(unknown: list[Comparison], total: int, lost_lines: int) -> str:
-    parts = []
-    if unknown:
-        first = unknown[0]
-        like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
-        parts.append(f"{len(unknown)} of {_prompts(total)} could not be determined ({like})")
-    if lost_lines:
-        parts.append(f"{lost_lines} damaged {'line' if lost_lines == 1 else 'lines'} may have been of this arm")
-    return f"{'; '.join(parts) or 'There is nothing to compare'}."
 
 
 def plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
@@ -163,7 +145,7 @@ def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
         task=task,
         prompt_idx=index,
         outcome="identical",
-        reason=IDENTICAL,
+        reasons=(_EQUAL,),
         text_equal=True,
         tokens_equal=True,
         blocks_compared=len(frame.blocks),
@@ -171,47 +153,51 @@ def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
     )
 
 
+_EQUAL = because("equal")
+
+
 def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Evidence, rules: Endings) -> Comparison:
     """Compare a prompt over all blocks."""
     task, index = frame.prompts[prompt]
     theirs, flaws = _sound_records(frame, answers, frame.baseline, prompt)
     ours, more_flaws = _sound_records(frame, answers, arm, prompt)
+    flaws += more_flaws
     pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
     unequal = [pair for pair in pairs if not same_answer(*pair)]
-    explained = _explained(frame, unequal, evidence) if greedy(frame) and (task, index) not in frame.constrained else []
-    broken = partial(rules.broken_by, constrained=(task, index) in frame.constrained)
-    outcome, reason = _outcome(
-        pairs,
-        unequal,
-        flaws + more_flaws,
-        explained,
-        unstable=_instability(list(theirs.values())),
-        greedy=greedy(frame),
-        constrained=frame.constrained.get((task, index)),
-        broken=next((why for pair in unequal if (why := broken(*pair))), None),
+    constraint, divergences = frame.constrained.get((task, index)), list[Judged]()
+    if greedy(frame) and constraint is None:
+        divergences = _judge_divergences(frame, unequal, evidence)
+    if (doubt := _not_comparable(pairs, flaws, list(theirs.values()))) is not None:
+        outcome: PromptClass = "undetermined"
+        reasons: tuple[Reason, ...] = (doubt,)
+    elif unequal:
+        broken = partial(rules.broken_by, constrained=constraint is not None)
+        rule = next((found for pair in unequal if (found := broken(*pair))), None)
+        outcome, reasons = _of_unequal(unequal[0], divergences, rule, constraint, is_greedy=greedy(frame))
+    else:
+        outcome, reasons = _of_equal(pairs, flaws)
+    shown = [divergence for _, _, divergence in divergences] or list(
+        filter(None, (find_divergence(*pair) for pair in unequal[:1]))
     )
-    forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_divergence(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]
     return Comparison(
         arm=frame.arms[arm],
         task=task,
         prompt_idx=index,
         outcome=outcome,
-        reason=reason,
+        reasons=reasons,
         text_equal=all(same_text(*pair) for pair in pairs) if pairs else None,
         tokens_equal=False if False in tokens else None if None in tokens or not pairs else True,
         blocks_compared=len(pairs),
         blocks_differing=len(unequal),
-        divergence=forks[0] if forks else None,
-        other_divergences=tuple(forks[1:]),
+        divergence=shown[0] if shown else None,
+        other_divergences=tuple(shown[1:]),
     )
 
 
-def _explained(
-    frame: Frame, unequal: list[tuple[Record, Record]], evidence: Evidence
-) -> list[tuple[PromptClass, str, FirstDivergence]]:
-    """Explain every distinct divergence of a prompt, the most serious first."""
-    distinct: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, FirstDivergence]] = {}
+def _judge_divergences(frame: Frame, unequal: list[Pair], evidence: Evidence) -> list[Judged]:
+    """Judge every distinct divergence of a prompt; the most serious first."""
+    distinct: dict[tuple[int, int | None, int | None], Judged] = {}
     pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
     by_round = first_token_by_round(frame.manifest, unequal[0][1].label) if unequal else True
     for theirs, ours in unequal:
@@ -220,21 +206,14 @@ def _explained(
         if None not in pair[:3] and pair in pairs:
             continue  # most blocks repeat each other
         pairs.add(pair)
-        fork = find_divergence(theirs, ours)
-        if fork is not None:
-            decided = width if width is None or fork.index or by_round or evidence.noise_at(width).by_prefill else 1
-            distinct.setdefault(
-                (fork.index, fork.arm_token, decided), judge_divergence(fork, theirs, decided, evidence)
-            )
-    return sorted(distinct.values(), key=lambda class_found: _GRAVITY.index(class_found[0]))
-
-
-def _instability(theirs: list[Record]) -> str | None:
-    """Return how often the baseline's answers differ from its first, as a clause; `None` when they do not."""
-    others = sum(not same_answer(theirs[0], other) for other in theirs[1:])
-    if not others:
-        return None
-    return f"{others} of its {len(theirs) - 1} later answers {'differs' if others == 1 else 'differ'} from the first"
+        divergence = find_divergence(theirs, ours)
+        if divergence is None:
+            continue
+        if width is not None and not divergence.index and not by_round and not evidence.noise_at(width).by_prefill:
+            width = 1  # the prompt's own reading decided the first token
+        key = (divergence.index, divergence.arm_token, width)
+        distinct.setdefault(key, judge_divergence(divergence, theirs, width, evidence))
+    return sorted(distinct.values(), key=lambda judged: _GRAVITY.index(judged[0]))
 
 
 def _sound_records(frame: Frame, answers: Answers, arm: int, prompt: int) -> tuple[dict[int, Record], list[str]]:
@@ -249,114 +228,108 @@ def _sound_records(frame: Frame, answers: Answers, arm: int, prompt: int) -> tup
     return sound, flaws
 
 
-def _outcome(
-    pairs: list[tuple[Record, Record]],
-    unequal: list[tuple[Record, Record]],
-    flaws: list[str],
-    explained: list[tuple[PromptClass, str, FirstDivergence]],
-    *,
-    unstable: str | None,
-    greedy: bool,
-    constrained: str | None,
-    broken: str | None,
-) -> tuple[PromptClass, str]:
-    """`broken`: the rule of endings that an answer of the arm breaks."""
+def _not_comparable(pairs: list[Pair], flaws: list[str], theirs: list[Record]) -> Reason | None:
+    """Return why the arm's answers cannot be compared with the baseline's (`theirs`), whatever they are."""
     if not pairs:
-        return "undetermined", _first_of(flaws)
+        return _flawed(flaws)
     if len({record.prompt_sha for pair in pairs for record in pair}) > 1:
-        return "undetermined", "The rendered prompt is not the same in every arm and block."
-    if unstable:
-        return "undetermined", f"The baseline does not reproduce its own answer from block to block: {unstable}."
-    if unequal and not greedy:
-        return "undetermined", (
-            "The answers are sampled, not greedy: a different answer may also be the target's own, and "
-            "`benchctl verify-sampling` compares their distributions."
-        )
-    if unequal and broken:
-        return "violation", f"{broken} No noise of the target does that: its own answers never do."
-    if unequal and constrained:
-        return "undetermined", (
-            f"The answers differ, and `{constrained}` constrains them: what the target scores without that constraint "
-            "does not show which of them is its own."
-        )
-    theirs, ours = unequal[0] if unequal else pairs[0]
-    target = degeneration(theirs)
-    if target and unequal:
-        return "degenerate", f"The target's own answer is degenerate: it {target}; the arm's differs."
-    beside = f" The target's own answer is degenerate: it {target}." if target else ""
-    if unequal:
-        broken = degeneration(ours) or runs_on(ours, theirs)
-        origin = f" {explained[0][1]}" if explained else ""
-        if broken:
-            return "degenerate", f"The arm's answer {broken}; the target's own is sound.{origin}"
-        if not explained:
-            return "differs", "The answer differs in length or finish reason, with no token to score."
-        return explained[0][:2]
+        return because("prompts-differ")
+    changed = sum(not same_answer(theirs[0], later) for later in theirs[1:])
+    return because("unstable", differing=changed, later=len(theirs) - 1) if changed else None
+
+
+def _of_unequal(
+    pair: Pair, divergences: list[Judged], rule: Reason | None, constraint: str | None, *, is_greedy: bool
+) -> Outcome:
+    """Return the class of a prompt whose answers differ, by the first `pair` that does.
+
+    `rule`: of endings, that an answer of the arm breaks; `constraint`: the setting that constrains the answers.
+    """
+    if not is_greedy:
+        return "undetermined", (because("sampled"),)
+    if rule is not None:
+        return "violation", (rule, because("never-by-noise"))
+    if constraint is not None:
+        return "undetermined", (because("constrained", constraint=constraint),)
+    theirs, ours = pair
+    if fault := degeneration(theirs):
+        return "degenerate", (because("degenerate-target", fault=fault),)
+    if fault := degeneration(ours) or runs_on(ours, theirs):
+        return "degenerate", (because("degenerate", fault=fault), *(reason for _, reason, _ in divergences[:1]))
+    if not divergences:
+        return "differs", (because("other-ending"),)
+    outcome, reason, _ = divergences[0]
+    return outcome, (reason,)
+
+
+def _of_equal(pairs: list[Pair], flaws: list[str]) -> Outcome:
+    """Return the class of a prompt whose comparable answers are equal."""
     if flaws:
-        return "undetermined", _first_of(flaws)
-    one_sided = [pair for pair in pairs if (pair[0].token_ids is None) != (pair[1].token_ids is None)]
-    gaps = [theirs.token_gap or ours.token_gap for theirs, ours in one_sided]
+        return "undetermined", (_flawed(flaws),)
+    gaps = [
+        theirs.token_gap or ours.token_gap
+        for theirs, ours in pairs
+        if (theirs.token_ids is None) != (ours.token_ids is None)
+    ]
     if None in gaps:
-        return "undetermined", "The texts are equal, but only one side has token ids."
-    without_ids = [(theirs, ours) for theirs, ours in pairs if None in (theirs.token_ids, ours.token_ids)]
-    counts = [(theirs.n_predicted, ours.n_predicted) for theirs, ours in without_ids]
-    if unequal_counts := [pair for pair in counts if pair[0] != pair[1]]:
-        return "undetermined", (
-            "The texts are equal, and the server's counts of their tokens are not: {} for the baseline, {} for the "
-            "arm. No token ids show which is right.".format(*unequal_counts[0])
-        )
+        return "undetermined", (because("one-sided-ids"),)
+    for theirs, ours in pairs:
+        if None in (theirs.token_ids, ours.token_ids) and theirs.n_predicted != ours.n_predicted:
+            return "undetermined", (because("counts-differ", baseline=theirs.n_predicted, arm=ours.n_predicted),)
+    equal = _EQUAL
     if gaps:
-        return "identical", f"The texts and the numbers of tokens are equal in every block; {gaps[0]}.{beside}"
-    if any(theirs.token_ids is None for theirs, _ in pairs):
-        return "identical", f"The texts are equal in every block; token ids are absent on both sides.{beside}"
-    return "identical", IDENTICAL + beside
+        equal = because("equal-but-gap", gap=gaps[0])
+    elif any(theirs.token_ids is None for theirs, _ in pairs):
+        equal = because("equal-texts")
+    fault = degeneration(pairs[0][0])
+    return "identical", (equal, because("degenerate-alike", fault=fault)) if fault else (equal,)
 
 
-def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, str]:
-    """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
+def _flawed(flaws: list[str]) -> Reason:
+    return because("flawed", flaws="\n".join(flaws))
+
+
+def _differs(comparison: Comparison) -> bool:
+    return comparison.outcome != "undetermined" and comparison.blocks_differing > 0
+
+
+def _differing(comparisons: list[Comparison]) -> Reason:
+    """Return at how many prompts an arm differs, and of which classes they are."""
+    differing = [comparison for comparison in comparisons if _differs(comparison)]
+    counts = Counter(comparison.outcome for comparison in differing)
+    return because(
+        "differing",
+        differing=len(differing),
+        prompts=len(comparisons),
+        near_ties=counts["near-tie"],
+        violations=counts["violation"],
+        undetermined=sum(comparison.outcome == "undetermined" for comparison in comparisons),
+        diverging=any(comparison.divergence is not None for comparison in differing),
+    )
+
+
+def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, tuple[Reason, ...]]:
+    """Return the verdict on an arm that differs somewhere, and what its whole answers show."""
     outcomes = {comparison.outcome for comparison in comparisons}
     if audit is None:
-        summary = "Its whole answers were not scored, so there is no verdict on them."
-        return ("violation", "") if "violation" in outcomes else ("undetermined", summary)
-    summary = audit_summary(audit)
+        return ("violation", ()) if "violation" in outcomes else ("undetermined", (because("not-audited"),))
     if "violation" in outcomes or audit.violates:
-        return "violation", "" if audit.lacking else summary
+        return "violation", () if audit.lacking else (because("audit"),)
     if audit.lacking or outcomes & {"differs", "undetermined"}:
-        return "undetermined", summary
-    verdict: LosslessVerdict = "consistent with the target" if audit.shows else "undetermined"
-    return verdict, f"{power_sentence(audit)} {summary}"
-
-
-def _weight(differing: list[Comparison]) -> str:
-    """Say what the differences are, as far as that is known."""
-    near, damage = (sum(comparison.outcome == kind for comparison in differing) for kind in ("near-tie", "violation"))
-    if near == len(differing):
-        return ", each first at a near-tie that the target's own noise may have decided"
-    if damage:
-        beside = f", and {near} near-ties" if near else ""
-        return f"; {damage} of them not explained by that noise{beside}"
-    return f", {near} of them near-ties" if near else ""
+        return "undetermined", (because("audit"),)
+    return "consistent with the target" if audit.shows else "undetermined", (because("power"), because("audit"))
 
 
 def _noise(frame: Frame, arm: int, comparisons: list[Comparison], evidence: Evidence) -> tuple[NoiseFloor, ...]:
     """Return the noise at the widths of the divergences and of the arm itself."""
     if evidence.scores is None or not evidence.scores.positions:
         return ()
-    widths = {fork.width for comparison in comparisons for fork in comparison.divergences}
+    widths = {divergence.width for comparison in comparisons for divergence in comparison.divergences}
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
-    every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
-    return tuple(noise for noise in every if noise.prefixes)
+    floors = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
+    return tuple(noise for noise in floors if noise.prefixes)
 
 
 def greedy(frame: Frame) -> bool:
     """Whether the answers are the likeliest tokens, not drawn at random."""
     return is_greedy(frame.manifest)
-
-
-def _first_of(flaws: list[str]) -> str:
-    more = f" And {len(flaws) - 2} more." if len(flaws) > 2 else ""
-    return " ".join(flaws[:2]) + more
-
-
-def _prompts(count: int) -> str:
-    return f"{count} prompt{'' if count == 1 else 's'}"

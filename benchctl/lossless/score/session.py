@@ -19,6 +19,7 @@ from rich.text import Text
 
 from benchctl import __version__
 from benchctl.analysis.conditions.split import parts_of
+from benchctl.analysis.losslessness import because
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.data.identity import home_relative
 from benchctl.data.machines import AXIS as MACHINE
@@ -29,7 +30,7 @@ from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.judge.audit import NOT_SCORED
-from benchctl.lossless.judge.divergence import UNREPLAYED, changed_scores
+from benchctl.lossless.judge.divergence import NOT_REPLAYED, changed_scores
 from benchctl.lossless.judge.run import OutputComparison
 from benchctl.lossless.judge.selection import Answer, Selection
 from benchctl.lossless.score.plan import (
@@ -72,10 +73,10 @@ Show = Callable[[str, int, int], None]
 """Called with what comes next, and how many answers or prompts of how many are done."""
 
 
-OFFLINE = "it was not replayed before, and --offline starts no engine"
-UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
-ELSEWHERE = "its answers come from several kinds of machines, and this machine's target may compute other values"
-DIVERGENCES_ALONE = "--audit divergences scores no whole answers"
+OFFLINE = because("divergence-offline")
+UNSCORED_OFFLINE = because("offline")
+ELSEWHERE = because("several-machines")
+DIVERGENCES_ALONE = because("divergences-alone")
 
 Depth = Literal["full", "divergences", "off"]
 """What is scored: whole answers, the first divergences alone, or nothing."""
@@ -162,7 +163,7 @@ def _verified(run: RunData, request: Request) -> Verified:
     outputs = OutputComparison(run, baseline=request.baseline, arms=request.arms)
     if request.depth == "off":
         stored = outputs.stored
-        reason = OFFLINE if stored.reason == UNREPLAYED else stored.reason
+        reason = OFFLINE if stored.reason == NOT_REPLAYED else stored.reason
         verdicts = outputs.verdicts(replace(stored, reason=reason), reason=changed_scores(run) or UNSCORED_OFFLINE)
         return Verified(outputs, verdicts, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
@@ -180,8 +181,12 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
         with shown_steps("Explaining what differs", quiet=request.quiet) as show:
             outcome = session.score_prefixes(prefixes, show)
         failure = outcome.error
-        reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
-        by_answer = {answer: f"it could not be replayed: {message}" for answer, message in outcome.by_answer.items()}
+        reason = because("divergence-not-replayed")
+        if outcome.reason:
+            reason = because("divergence-failed", message=outcome.reason)
+        by_answer = {
+            answer: because("divergence-failed", message=message) for answer, message in outcome.by_answer.items()
+        }
         evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
     unscored = DIVERGENCES_ALONE
     differing = outputs.selection
@@ -194,7 +199,7 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
                 budget_s=None if request.budget_min is None else 60 * request.budget_min,
                 announce=None if request.quiet else _announce,
             )
-        unscored = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
+        unscored = because("failed", message=outcome.reason) if outcome.reason else NOT_SCORED
         evidence = replace(evidence, scores=session.scores, noise={})  # more is known of the noise now
         failure = failure or (outcome.error if differing.arms else None)
     verdicts = outputs.verdicts(evidence, reason=unscored)

@@ -1,0 +1,418 @@
+"""What is said of losslessness: the reasons of verdicts on prompts and on arms, and why something was not scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from benchctl.analysis.losslessness import TIMES_BEHIND, can_be_shown
+from benchctl.text import plural
+from benchctl.words.sweep import OVERLAPPING, SAMPLED
+
+if TYPE_CHECKING:
+    from benchctl.analysis.losslessness import ArmAudit, ControlTest, NoiseFloor, Reason
+    from benchctl.analysis.results import Losslessness
+
+FLAWS_NAMED = 2
+"""Records that the reason of a prompt names."""
+
+PROMPTS = {
+    "prompts-differ": "The rendered prompt is not the same in every arm and block.",
+    "sampled": "The answers are sampled, not greedy: a different answer may also be the target's own, and "
+    "`benchctl verify-sampling` compares their distributions.",
+    "over-limit": "The answer has {count} tokens, and {limit} were asked for.",
+    "cut-short": "The answer was cut off as too long after {count} tokens, and {limit} were asked for.",
+    "beyond-end": "The answer goes on for {count} tokens after an end token ({token}).",
+    "no-end": "The answer stopped after token {token}, which ends none of this model's.",
+    "other-text": "The tokens are the target's own, and the text is another.",
+    "never-by-noise": "No noise of the target does that: its own answers never do.",
+    "constrained": "The answers differ, and `{constraint}` constrains them: what the target scores without that "
+    "constraint does not show which of them is its own.",
+    "degenerate-target": "The target's own answer is degenerate: it {fault}; the arm's differs.",
+    "degenerate-alike": "The target's own answer is degenerate: it {fault}.",
+    "degenerate": "The arm's answer {fault}; the target's own is sound.",
+    "other-ending": "The answer differs in length or finish reason, with no token to score.",
+    "one-sided-ids": "The texts are equal, but only one side has token ids.",
+    "counts-differ": "The texts are equal, and the server's counts of their tokens are not: {baseline} for the "
+    "baseline, {arm} for the arm. No token ids show which is right.",
+    "equal-but-gap": "The texts and the numbers of tokens are equal in every block; {gap}.",
+    "equal-texts": "The texts are equal in every block; token ids are absent on both sides.",
+    "equal": "Text and tokens are equal in every block.",
+}
+"""The reasons of a prompt's class that are a sentence of their values."""
+
+UNSCORED = {
+    "not-verified": "its answers were not scored on the target alone (`benchctl verify-lossless` does)",
+    "not-scored": "its answers were not scored",
+    "offline": "its answers were not scored before, and --offline starts no engine",
+    "divergence-not-verified": "benchctl verify-lossless has not replayed it",
+    "divergence-offline": "it was not replayed before, and --offline starts no engine",
+    "divergence-not-replayed": "it was not replayed",
+    "divergence-failed": "it could not be replayed: {message}",
+    "failed": "its answers could not be scored: {message}",
+    "several-machines": "its answers come from several kinds of machines, and this machine's target may compute other "
+    "values",
+    "divergences-alone": "--audit divergences scores no whole answers",
+    "scores-changed": "{message}",
+    "scores-of-another": "what was replayed is of another run, engine or model",
+    "other-baseline": "what was replayed is of another baseline, {baseline}",
+    "no-manifest": "the run has no manifest, so what it ran with is not known",
+    "no-ids": "without token ids its answers cannot be scored",
+    "no-width": "its verify width is not reported",
+    "no-slots": "how many requests shared a batch is not reported",
+    "not-reproduced": "scored token by token, the target alone diverges from the baseline's own answers at "
+    "{diverged:,} of {places:,} places, so it did not compute what the run did",
+    "no-shared-noise": "the noise that several requests in one batch add cannot be measured on this engine",
+    "divergence-no-ids": "without token ids it cannot be scored",
+    "divergence-at-end": "one answer ends there without an end token, so there is nothing to score",
+    "divergence-no-width": "the arm's verify width is not reported",
+    "no-margin": "the margin could not be measured",
+}
+"""Why answers, or a divergence, were not scored; each the end of a sentence."""
+
+ARMS = {
+    "not-audited": "Its whole answers were not scored, so there is no verdict on them.",
+    "vouched": "That speculation alone differs between the servers is taken from engine.{key}.",
+    "control-is-target": "Without speculation its server gives the target's answers ({control}).",
+    "damaged-evidence": "{message}",
+}
+"""The reasons of an arm's verdict that are a sentence of their values."""
+
+NOISE_METHODS = {
+    "few": "only {count} prefixes were measured; {needed} are needed",
+    "unchanged": "none of {count} prefixes changed at all",
+    "quantile": "exceeded by noise in 1 of {runs} runs of {tokens:,} tokens; by ",
+}
+
+NOT_COMPARED = {
+    True: OVERLAPPING,
+    False: SAMPLED,
+}
+"""Why equal and different answers show nothing: of overlapping requests, and of sampled answers."""
+
+
+def worded(judged: Losslessness) -> Losslessness:
+    """Return a verdict with its reasons, and those of its prompts, in words."""
+    comparisons = [
+        comparison.model_copy(update={"reason": " ".join(map(prompt_sentence, comparison.reasons))})
+        for comparison in judged.comparisons
+    ]
+    judged = judged.model_copy(update={"comparisons": comparisons})
+    return judged.model_copy(update={"reason": " ".join(arm_sentence(reason, judged) for reason in judged.reasons)})
+
+
+def prompt_sentence(reason: Reason) -> str:
+    """Return a reason of a prompt's class as a sentence."""
+    values: dict[str, Any] = reason.values
+    if reason.code == "flawed":
+        shown = str(values["flaws"]).split("\n")
+        return " ".join(shown[:FLAWS_NAMED]) + _and_more(len(shown) - FLAWS_NAMED)
+    if reason.code == "unstable":
+        differ = plural(values["differing"], "differs", "differ")
+        later = f"{values['differing']} of its {values['later']} later answers {differ} from the first"
+        return f"The baseline does not reproduce its own answer from block to block: {later}."
+    if reason.code in _DIVERGENCES:
+        return f"The answer differs from {values['unit']} {values['index']} on{_DIVERGENCES[reason.code](values)}."
+    return PROMPTS[reason.code].format(**values)
+
+
+def unscored(reason: Reason) -> str:
+    """Return why something was not scored, as the end of a sentence."""
+    values: dict[str, Any] = reason.values
+    if reason.code == "few-prefixes":
+        several = " or ".join(str(values["widths"]).split())
+        shape = "in another shape" if values["by_prefill"] else f"{several} tokens at a time"
+        shape += f" of each of {values['slots']} requests in one batch" if values["slots"] > 1 else ""
+        return (
+            f"the noise of reading {shape} was measured at {values['measured']:,} prefixes; {values['needed']:,} "
+            "are needed"
+        )
+    if reason.code == "no-noise":
+        return f"the noise is not known ({values['method']})"
+    return UNSCORED[reason.code].format(**values)
+
+
+def _not_explained(values: dict[str, Any]) -> str:
+    return f"; noise and a fault are both possible: {values['lacking']}"
+
+
+def _not_the_baselines(values: dict[str, Any]) -> str:
+    choice = "the arm's token" if values["likeliest"] == "arm" else "a third token"
+    return (
+        f", but the target alone, token by token, chooses {choice} there: it does not reproduce the baseline's answer"
+    )
+
+
+def _near_tie(values: dict[str, Any]) -> str:
+    noise = f", a near-tie, compatible with the target's noise: {_margin_and_noise(values)}"
+    if not values["chosen"]:
+        return noise
+    return f"{noise}. Reading {_tokens_at_once(values)} at once, the target alone chooses the arm's token"
+
+
+def _not_noise(values: dict[str, Any]) -> str:
+    return f" and numeric noise does not explain it: {_margin_and_noise(values)}"
+
+
+_DIVERGENCES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "not-explained": _not_explained,
+    "not-the-baselines": _not_the_baselines,
+    "near-tie": _near_tie,
+    "not-noise": _not_noise,
+}
+"""The reasons of a divergence, each the rest of a sentence that begins with its place."""
+
+
+def _margin_and_noise(values: dict[str, Any]) -> str:
+    least = "at least " if values["margin_is_least"] else ""
+    prefers = f"the target alone prefers its own token by {least}{_nats(values['margin'])} nats there"
+    if values["width"] == 1:
+        return f"{prefers}; no draft had been verified before it, so that nothing was read at once"
+    instead = "token by token" if values["by_prefill"] else "one"
+    reading = f"reading {_tokens_at_once(values)} at once instead of {instead}"
+    if values["floor"] == 0:
+        return f"{prefers}; {reading} changes nothing ({values['method']})"
+    return f"{prefers}; {reading} changes decisions at margins up to {_nats(values['floor'])} ({values['method']})"
+
+
+def _tokens_at_once(values: dict[str, Any]) -> str:
+    return "everything" if values["by_prefill"] else f"{values['width']} tokens"
+
+
+def _nats(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1g}"
+
+
+def noise_method(method: Reason, *, by_prefill: bool) -> str:
+    """Return how a noise floor was made, with its quantile and its sample."""
+    values: dict[str, Any] = method.values
+    text = NOISE_METHODS[method.code].format(**values)
+    if method.code == "quantile":
+        sample = f"{values['count']} prefixes"
+        if values["margin"] is not None:
+            sample = f"{values['small']} of {sample}, those at margins up to {values['margin']:g} nat,"
+        text += f"{sample} {values['changed']} changed"
+    return f"{text}; of reading everything at once, since this engine cannot read a given width" if by_prefill else text
+
+
+def noise_sentence(noise: NoiseFloor) -> str:
+    """Return the numeric noise at a width, with its control."""
+    floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
+    control = f"it diverges from itself at {noise.null_divergences} of {noise.null_places:,} prefixes"
+    return f"Numeric noise of the target at width {noise.width}: {floor}; without speculation {control}."
+
+
+def arm_sentence(reason: Reason, judged: Losslessness) -> str:
+    """Return a reason of an arm's verdict in a sentence or several."""
+    if reason.code in ARMS:
+        return ARMS[reason.code].format(**reason.values)
+    return _ARMS[reason.code](reason.values, judged)
+
+
+def _baseline_speculates(values: dict[str, Any], _: Losslessness) -> str:
+    same = f"{values['identical']} of {_prompts(values['prompts'])} got the same answer from both"
+    return f"The baseline speculates itself, so it is not the target alone; {same}."
+
+
+def _differing(values: dict[str, Any], _: Losslessness) -> str:
+    differing, near, damage = values["differing"], values["near_ties"], values["violations"]
+    weight = ""
+    if near == differing:
+        weight = ", each first at a near-tie that the target's own noise may have decided"
+    elif damage:
+        weight = f"; {damage} of them not explained by that noise" + (f", and {near} near-ties" if near else "")
+    elif near:
+        weight = f", {near} of them near-ties"
+    open_prompts = f"; {values['undetermined']} could not be determined" if values["undetermined"] else ""
+    part = "answer" if values["diverging"] else "ending"
+    start = f"{differing} of {_prompts(values['prompts'])} got another {part} than from the target alone"
+    return f"{start}{weight}{open_prompts}."
+
+
+def _identical(values: dict[str, Any], _: Losslessness) -> str:
+    prompts, by_text, blocks, degenerate = (values[name] for name in ("prompts", "without_ids", "blocks", "degenerate"))
+    equal = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
+    times = f"in each of {blocks} blocks" if blocks > 1 else "in the one block measured"
+    return (
+        f"{prompts} of {_prompts(prompts)} got the target's own answer, by {equal}, {times}; of prompts like these "
+        f"at most {100 * values['limit']:.2g} % get a different one (95 % limit)."
+        + (f" For {_prompts(degenerate)} the target's own answer is degenerate." if degenerate else "")
+    )
+
+
+def _undetermined(values: dict[str, Any], judged: Losslessness) -> str:
+    parts = []
+    unknown = [comparison for comparison in judged.comparisons if comparison.outcome == "undetermined"]
+    if unknown:
+        first = unknown[0]
+        example = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
+        parts.append(f"{len(unknown)} of {_prompts(values['prompts'])} could not be determined ({example})")
+    if lost := values["lost_lines"]:
+        parts.append(f"{lost} damaged {plural(lost, 'line')} may have been of this arm")
+    return f"{'; '.join(parts) or 'There is nothing to compare'}."
+
+
+def _nothing_judged(values: dict[str, Any], _: Losslessness) -> str:
+    return f"{NOT_COMPARED[values['overlapping']]}, and nothing was measured one request at a time."
+
+
+def _not_compared(values: dict[str, Any], _: Losslessness) -> str:
+    return f"{NOT_COMPARED[values['overlapping']]}, so that answers are not compared here."
+
+
+def _judged_elsewhere(values: dict[str, Any], _: Losslessness) -> str:
+    condition = "one request at a time was measured" if values["overlapping"] else "they are greedy"
+    return f"{NOT_COMPARED[values['overlapping']]}; whether the arm is lossless is assessed where {condition}."
+
+
+def _unfit(values: dict[str, Any], _: Losslessness) -> str:
+    return f"{_answers(values['count'])} missing, failed or damaged ({values['first']})."
+
+
+def _degenerate_answers(values: dict[str, Any], _: Losslessness) -> str:
+    return f"{_answers(values['count'])} degenerate where the baseline's is sound ({values['first']})."
+
+
+def _audit(_: dict[str, Any], judged: Losslessness) -> str:
+    return audit_sentence(judged.audit) if judged.audit else ""
+
+
+def _power(_: dict[str, Any], judged: Losslessness) -> str:
+    return power_sentence(judged.audit) if judged.audit else ""
+
+
+def _control(_: dict[str, Any], judged: Losslessness) -> str:
+    return control_sentence(judged.control) if judged.control else ""
+
+
+def _servers_differ(values: dict[str, Any], _: Losslessness) -> str:
+    return f"It differs, and does not speculate: the servers differ in something else{_reports(values)}."
+
+
+def _two_causes(values: dict[str, Any], _: Losslessness) -> str:
+    advice = (
+        f"To tell them apart measure a server that is started as the arm's without speculation, as arm "
+        f"{values['control']}, or vouch that speculation alone differs: engine.{values['key']}: true."
+    )
+    if values["measured"]:
+        advice = (
+            f"Its server differs without speculation, too ({values['control']}); start the baseline's as the arm's."
+        )
+    start = "It differs: speculation, or another difference between the servers"
+    return f"{start}{_reports(values)}. {advice}"
+
+
+def _reports(values: dict[str, Any]) -> str:
+    if values["reported"] is None:
+        return ""
+    return f" (it reports {values['reported']}; the baseline's {values['baseline_reported']})"
+
+
+def _lossy(values: dict[str, Any], _: Losslessness) -> str:
+    equal = " Equal answers are coincidence." if values["equal"] else ""
+    output = "its text is not a model's output" if values["synthetic"] else "its output is not the target's own"
+    return f"Lossy by design: {values['settings']}; {output}.{equal}"
+
+
+_ARMS: dict[str, Callable[[dict[str, Any], Losslessness], str]] = {
+    "baseline-speculates": _baseline_speculates,
+    "differing": _differing,
+    "identical": _identical,
+    "undetermined": _undetermined,
+    "nothing-judged": _nothing_judged,
+    "not-compared": _not_compared,
+    "judged-elsewhere": _judged_elsewhere,
+    "unfit-answers": _unfit,
+    "degenerate-answers": _degenerate_answers,
+    "audit": _audit,
+    "power": _power,
+    "control": _control,
+    "servers-differ": _servers_differ,
+    "speculation-or-servers": _two_causes,
+    "lossy-by-design": _lossy,
+}
+"""The other reasons of an arm's verdict."""
+
+
+def audit_sentence(audit: ArmAudit) -> str:
+    """Return what scoring whole answers showed, or what is missing, in a sentence or two."""
+    if audit.lacking is not None:
+        return f"There is no verdict on its whole answers: {audit.lacking}."
+    answers = f"{audit.tokens:,} tokens of {_count(audit.answers, 'answer')}"
+    if audit.answers < audit.of:
+        answers += f", sampled from {audit.of},"
+    reading = "read at once" if audit.by_prefill else "token by token"
+    width = "the arm's verify width" + (f", {audit.slots} requests in a batch," if audit.slots > 1 else "")
+    noise = "the change between prefill and decode" if audit.by_prefill else f"its own noise at {width}"
+    times = "once" if audit.diverged == 1 else f"{audit.diverged:,} times"
+    scored = (
+        f"Scored on the target alone, {reading}, {answers} diverge from its likeliest token {times}; "
+        f"{noise} explains {audit.expected or 0:.1f}"
+    )
+    if audit.violates:
+        return f"{scored}, but not {_unexplained(audit)}."
+    limit = f"at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %"
+    return f"{scored} (p = {_p_value(audit.p)}; {limit})."
+
+
+def _unexplained(audit: ArmAudit) -> str:
+    parts = []
+    if audit.beyond:
+        parts.append(f"{_count(audit.beyond, 'divergence')} at margins above {audit.floor or 0:.3g} nats")
+    if audit.p_adjusted is not None and (audit.p_adjusted <= 0.005 or not parts):
+        parts.append(f"where and how often they are (p = {_p_value(audit.p)})")
+    return ", nor ".join(parts)
+
+
+def power_sentence(audit: ArmAudit) -> str:
+    """Return how likely a wrong engine would have been detected where no violation was, in a sentence."""
+    stated = audit.stated
+    power = f"No violation found, power {100 * (0.0 if stated is None else stated.chance):.0f} %"
+    if audit.shows or stated is None:
+        return f"{power}."
+    if not can_be_shown(stated):
+        return f"{power}: too little, and more prompts than anybody measures would be needed on this target."
+    return f"{power}: too little, about {stated.prompts:,} prompts like these are needed."
+
+
+def control_sentence(test: ControlTest) -> str:
+    """Return what the test against a control showed, or what it lacks, in a sentence or two."""
+    differ = f"{test.outside} of {test.prompts} prompts got an answer that the baseline never gave"
+    if test.repeated > 1:
+        differ += f"; the baseline's own {test.repeated} answers vary at {test.varying}"
+    if test.p is None:
+        return (
+            f"{differ}. A violation cannot be told from rounding at the verify width: nothing in the run has that width"
+            " and is a control. Measure another arm of the same depth."
+        )
+    control = {
+        "arm": f"against {test.control}, an arm of the same verify width",
+        "noise": "against the baseline repeated, on a target without noise at this verify width",
+        "scores": f"for a token over {TIMES_BEHIND:g} times as far behind the likeliest as in any of the "
+        "baseline's answers",
+    }[test.against or "arm"]
+    p = f"exact test by prompt {control}: {test.differing} of {test.tested} prompts, p = {test.p:.2g}"
+    if test.violates:
+        return f"{differ}, and noise does not explain it ({p})."
+    chance = f"power {100 * test.power:.0f} % if it changed one answer in four" if test.power is not None else ""
+    return f"{differ}. No violation found, {chance} ({p})."
+
+
+def _p_value(p: float | None) -> str:
+    return "–" if p is None else f"{p:.2g}" if p > 0 else "0: this target has no noise"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {plural(number, word)}"
+
+
+def _prompts(count: int) -> str:
+    return f"{count} {plural(count, 'prompt')}"
+
+
+def _answers(count: int) -> str:
+    return "1 answer is" if count == 1 else f"{count} answers are"
+
+
+def _and_more(count: int) -> str:
+    return f" And {count} more." if count > 0 else ""

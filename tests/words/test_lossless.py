@@ -1,0 +1,144 @@
+"""The reasons of verdicts in words: every code has them, and every one of them is used."""
+
+from __future__ import annotations
+
+import ast
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, DetectionPower, because
+from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.words import lossless as words
+
+ROOM = Path(__file__).parents[2] / "benchctl" / "lossless"
+PER_CALL = {"flawed", "unstable", "few-prefixes", "no-noise", "few", "unchanged", "quantile"}
+"""Codes whose text a function makes."""
+
+
+def codes_with_words() -> set[str]:
+    """Return every code that has words."""
+    return {*words.PROMPTS, *words.UNSCORED, *words.ARMS, *words._ARMS, *words._DIVERGENCES, *PER_CALL}
+
+
+def test_every_code_of_the_room_has_words_and_none_is_left_over() -> None:
+    texts = {
+        node.value
+        for file in ROOM.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    calls = {
+        node.args[0].value
+        for file in ROOM.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("because", "_because")
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert len(calls) > 40
+    assert calls <= codes_with_words()
+    assert codes_with_words() <= texts
+
+
+@pytest.mark.parametrize("table", [words.PROMPTS, words.UNSCORED, words.ARMS, words.NOISE_METHODS])
+def test_sentences_have_no_place_for_what_is_not_given(table: dict[str, str]) -> None:
+    for text in table.values():
+        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+        assert all(name.isidentifier() for name in names), text
+
+
+COMPARISON: dict[str, Any] = {"arm": "spec", "task": "code", "prompt_idx": 0, "text_equal": True, "tokens_equal": True,
+                              "blocks_compared": 2, "blocks_differing": 0}  # fmt: skip
+AUDIT = ArmAudit(
+    arm="spec", widths=(5,), by_prefill=False, answers=40, of=80, prompts=20, tokens=12_000, diverged=3, expected=2.5,
+    p=0.4, p_adjusted=0.4, floor=0.5, beyond=0, excess_limit=0.6, prefixes=2_000, changed=1_000,
+    stated=DetectionPower(nats=0.3, chance=0.6, prompts=60),
+)  # fmt: skip
+CONTROL = ControlTest(
+    arm="spec", prompts=24, tested=20, outside=3, varying=2, repeated=4, against="arm", control="sound", differing=3,
+    tests=1, arms_answers=2, controls_answers=2, p=0.125, p_adjusted=0.25, power=0.5,
+)  # fmt: skip
+
+
+def of_arm(code: str, **values: Any) -> str:
+    judged = Losslessness(
+        arm="spec", verdict="undetermined", reasons=(because(code, **values),), counts={}, comparisons=[],
+        audit=AUDIT, control=CONTROL,
+    )  # fmt: skip
+    return words.worded(judged).reason
+
+
+def test_an_audit_reads_as_a_sentence() -> None:
+    assert of_arm("audit") == (
+        "Scored on the target alone, token by token, 12,000 tokens of 40 answers, sampled from 80, diverge from its "
+        "likeliest token 3 times; its own noise at the arm's verify width explains 2.5 (p = 0.4; at most 0.6 per 1,000 "
+        "tokens beyond it, at 95 %)."
+    )
+    violating = AUDIT.model_copy(update={"beyond": 2, "p_adjusted": AUDIT_LEVEL / 4})
+    assert words.audit_sentence(violating).endswith(
+        "explains 2.5, but not 2 divergences at margins above 0.5 nats, nor where and how often they are (p = 0.4)."
+    )
+    assert of_arm("power") == "No violation found, power 60 %: too little, about 60 prompts like these are needed."
+
+
+def test_a_control_reads_as_a_sentence() -> None:
+    assert of_arm("control") == (
+        "3 of 24 prompts got an answer that the baseline never gave; the baseline's own 4 answers vary at 2. No "
+        "violation found, power 50 % if it changed one answer in four (exact test by prompt against sound, an arm of "
+        "the same verify width: 3 of 20 prompts, p = 0.12)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"near_ties": 3}, "3 of 9 prompts got another answer than from the target alone, each first at a near-tie"),
+        ({"violations": 2, "near_ties": 1}, "alone; 2 of them not explained by that noise, and 1 near-ties."),
+        (
+            {"undetermined": 4},
+            "3 of 9 prompts got another answer than from the target alone; 4 could not be determined.",
+        ),
+        ({"diverging": False}, "3 of 9 prompts got another ending than from the target alone."),
+    ],
+)
+def test_an_arm_that_differs_is_described(values: dict[str, Any], text: str) -> None:
+    counts = {"differing": 3, "prompts": 9, "near_ties": 0, "violations": 0, "undetermined": 0, "diverging": True}
+    assert text in of_arm("differing", **counts | values)
+
+
+def test_an_undetermined_arm_names_its_first_prompt_and_lost_lines() -> None:
+    flawed = because("flawed", flaws="The record of block 1, spec is missing.")
+    unknown = Comparison(**COMPARISON, outcome="undetermined", reasons=(flawed,))
+    judged = Losslessness(
+        arm="spec", verdict="undetermined", reasons=(because("undetermined", prompts=2, lost_lines=1),), counts={},
+        comparisons=[unknown],
+    )  # fmt: skip
+    judged = words.worded(judged)
+    assert judged.comparisons[0].reason == "The record of block 1, spec is missing."
+    assert judged.reason == (
+        "1 of 2 prompts could not be determined (code/0: The record of block 1, spec is missing); 1 damaged line may "
+        "have been of this arm."
+    )
+
+
+NOISE: dict[str, Any] = {"unit": "token", "index": 7, "margin": 0.05, "margin_is_least": False, "width": 5,
+                         "by_prefill": False, "floor": 0.4, "method": "none", "chosen": False}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "text"),
+    [
+        ("near-tie", {}, "alone prefers its own token by 0.050 nats there; reading 5 tokens at once instead of one "),
+        ("near-tie", {"chosen": True}, ". Reading 5 tokens at once, the target alone chooses the arm's token."),
+        ("not-noise", {"margin_is_least": True}, " on and numeric noise does not explain it: the target alone prefers "
+         "its own token by at least 0.050 nats"),
+        ("not-noise", {"width": 1}, "; no draft had been verified before it, so that nothing was read at once."),
+        ("not-noise", {"floor": 0.0, "by_prefill": True}, "everything at once instead of token by token changes"),
+    ],
+)  # fmt: skip
+def test_a_divergence_is_described(code: str, values: dict[str, Any], text: str) -> None:
+    sentence = words.prompt_sentence(because(code, **NOISE | values))
+    assert sentence.startswith("The answer differs from token 7 on")
+    assert text in sentence
