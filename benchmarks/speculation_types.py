@@ -21,13 +21,7 @@ from benchmarks.keep import RESULTS, keep
 PAGE = RESULTS.parents[1] / "docs" / "engines.md"
 NAME = "speculation_types"
 TABLE = re.compile(r"(?<=<!-- types -->\n).*?(?=<!-- /types -->)", re.DOTALL)
-COLUMNS = ("engine", "type", "attested, verified here", "head", "accepted (untrained)", "kept run")
-REFUSED = {
-    "vllm draft-dspark": "no: needs Triton",
-    "vllm ngram_gpu": "no: needs an accelerator",
-    "vllm mlp_speculator": "no: nothing drafts with it",
-}
-"""What the adapter refuses before it launches anything."""
+COLUMNS = ("engine", "type", "head", "accepted (untrained)", "recipe")
 
 
 def rows_of(run: Run) -> dict[str, dict[str, Any]]:
@@ -60,14 +54,13 @@ def rows_of(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def cells_of(row: dict[str, Any]) -> list[str]:
-    """Return the table's cells of a type that ran, after engine and type."""
+    """Return the table's cells of a type, after engine and type. The page says that all are active and identical."""
+    assert (row["attested"], row["verdict"]) == (["active"], "identical"), row["recipe"]
     head = row["head"] or "–"
     by_path = ":" not in head and head != "–"
-    made = "`make heads`" if by_path else head.rpartition("/")[2].removeprefix("bundled:")
+    name = "`make heads`" if by_path else head.rpartition("/")[2].removeprefix("bundled:")
     untrained = f" ({share_of(row['random']).partition(' ')[0]})" if "random" in row else ""
-    shown = f"{share_of(row)}{untrained}"
-    ran = ", ".join([*row["attested"], row["verdict"]])
-    return [ran, made, shown, f"`{row['arm']}` of `{row['recipe']}`"]
+    return [name, f"{share_of(row)}{untrained}", f"`{row['recipe']}`"]
 
 
 def share_of(counts: dict[str, Any]) -> str:
@@ -79,10 +72,9 @@ def share_of(counts: dict[str, Any]) -> str:
 def table(kept: dict[str, dict[str, Any]]) -> str:
     """Return the table in Markdown."""
     lines = [COLUMNS, ("---",) * len(COLUMNS)]
-    for key in sorted({*kept, *REFUSED}):
+    for key in sorted(kept):
         engine, kind = key.split(" ")
-        told = cells_of(kept[key]) if key in kept else [REFUSED[key], *"–––"]
-        lines.append((engine, f"`{kind}`", *told))
+        lines.append((engine, f"`{kind}`", *cells_of(kept[key])))
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
 
