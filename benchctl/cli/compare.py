@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli.options import Accept, JsonForTables, OnlyArms, Results, of_run
-from benchctl.errors import UsageError
+from benchctl.errors import GateError, UsageError
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
@@ -101,18 +101,21 @@ def conclude(
     found: RunComparison, gates: Sequence[Gate], accept: Accepted, *, junit: Path | None, as_json: bool, quiet: bool
 ) -> None:
     """Check the gates and print. Raises GateError where a gate failed."""
-    from benchctl.analysis.comparison.gates import check_gates, gate_error
+    from benchctl.analysis.comparison.gates import check_gates
     from benchctl.reports.comparison import print_comparison, write_junit
+    from benchctl.words import comparison as words
 
     checked = check_gates(gates, found, accept)
     if junit is not None:
         write_junit(junit, found, checked)
     if as_json:
-        print_json("compare", {**found.model_dump(), "gates": [result.as_dict() for result in checked]}, schema=2)
+        gated = {"gates": [words.gate_document(result) for result in checked]}
+        print_json("compare", words.comparison_document(found) | gated, schema=2)
     elif not quiet:
         print_comparison(found, checked)
     if not all(result.passed for result in checked):
-        raise gate_error(found, checked)
+        lines = [one_line(line) for line in words.failed_gates(checked)]
+        raise GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")
 
 
 def _sides(paths: Sequence[Path]) -> tuple[list[int], list[int]] | None:
@@ -134,10 +137,11 @@ def _compare_several(paths: Sequence[Path], *, arms: Sequence[str] | None, as_js
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.lossless.judge.run import judge
     from benchctl.reports.comparison import print_several
+    from benchctl.words import comparison as words
 
     found = compare_several(summaries_of(paths, judge), arms)
     if as_json:
-        print_json("compare", found.model_dump(), schema=2)
+        print_json("compare", words.several_document(found), schema=2)
     elif not quiet:
         print_several(found)
 
@@ -153,19 +157,21 @@ def bisect(
 
     Of a run with builds as an axis, or of a run for each build, the oldest first.
     """
-    from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
+    from benchctl.analysis.comparison.several import by_build, compare_several, first_changes
     from benchctl.analysis.comparison.summary import summaries_of
     from benchctl.data.store import resolve_run
     from benchctl.lossless.judge.run import judge
     from benchctl.reports.comparison import print_several
+    from benchctl.words import comparison as words
 
     measured = summaries_of([resolve_run(run, results) for run in runs or (None,)], judge)
     found = compare_several(by_build(measured[0]) if len(measured) == 1 else measured, arm)
     changes = first_changes(found)
     if as_json:
-        print_json("compare", {**found.model_dump(), "bisect": [change.model_dump() for change in changes]}, schema=2)
+        document = words.several_document(found) | {"bisect": [change.model_dump() for change in changes]}
+        print_json("compare", document, schema=2)
         return
     if not quiet:
         print_several(found)
-    for sentence in sentences(found, changes):
+    for sentence in words.first_changes(found, changes):
         typer.echo(one_line(sentence, 400))

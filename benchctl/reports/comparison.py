@@ -19,13 +19,11 @@ from benchctl.reports.tables.output import output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
+from benchctl.words import comparison as words
 from benchctl.words import numbers
 from benchctl.words.labels import lossy_label
 from benchctl.words.scope import scope_sentence
 
-_PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
-MOST_NAMED = 6
-"""Arms, runs and prompts that a sentence lists; the others are counted."""
 VALUE_CHARACTERS = 64
 """Characters of a differing value, such as a list of hashes; --json has all."""
 MOST_ROWS = 120
@@ -91,22 +89,6 @@ def _counts(same: int, **others: int) -> str:
     return ", ".join([f"{same} same", *(f"{count} {word}" for word, count in others.items() if count)])
 
 
-def unlike_work(found: SeveralRuns) -> list[str]:
-    """Return what was not compared and why, a sentence for each reason."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for row in found.rows:
-        for why in dict.fromkeys(row.not_compared.values()):
-            parts = ", ".join(_PARTS[part] for part, reason in row.not_compared.items() if reason == why)
-            by_reason.setdefault((parts, why), []).append(f"{row.arm} of run {row.run + 1}")
-    sentences = []
-    for (parts, why), arms in by_reason.items():
-        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({first(arms, MOST_NAMED)}).")
-    for arm, runs in found.alone.items():
-        where = first([str(number + 1) for number in runs], MOST_NAMED)
-        sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")
-    return sentences
-
-
 def _arrow(a: str, b: str) -> str:
     return a if a == b else f"{a} → {b}"
 
@@ -154,7 +136,7 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
     judged = [arm for arm in found.lossless_b if arm.verdict != "not judged"]
     for scope, _ in by_condition(judged, lambda arm: arm.scope):
         out.say(f"Output of B. {scope_sentence(scope)}", "dim")
-    for sentence in said(found):
+    for sentence in words.baseline_and_runs(found):
         out.say(sentence)
     for arm in found.arms:
         _print_remarks(out, arm)
@@ -165,7 +147,7 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
         sign, style, outcome = ("✓", "green", "passed") if result.passed else ("✗", "red", "failed")
         if result.skipped:
             sign, style, outcome = "–", "yellow", "not gated"
-        out.say(f"{sign} {result.gate}: {outcome}. {result.note or ''}".rstrip(), style)
+        out.say(f"{sign} {result.gate}: {outcome}. {words.gate_note(result) or ''}".rstrip(), style)
 
 
 def write_junit(file: Path, found: RunComparison, checked: Sequence[GateResult]) -> None:
@@ -174,9 +156,9 @@ def write_junit(file: Path, found: RunComparison, checked: Sequence[GateResult])
     for result in checked:
         case = ElementTree.SubElement(suite, "testcase", classname="benchctl", name=str(result.gate))
         if result.skipped:
-            ElementTree.SubElement(case, "skipped", message=one_line(result.note or "", 400))
+            ElementTree.SubElement(case, "skipped", message=one_line(words.gate_note(result) or "", 400))
         for failure in result.failures:
-            ElementTree.SubElement(case, "failure", message=one_line(failure, 400))
+            ElementTree.SubElement(case, "failure", message=one_line(words.failure_sentence(result.gate, failure), 400))
     suite.attrib |= {
         "tests": str(len(checked)),
         "failures": str(sum(not result.passed for result in checked)),
@@ -188,43 +170,13 @@ def write_junit(file: Path, found: RunComparison, checked: Sequence[GateResult])
         raise StorageError(f"The gates cannot be written: {error.strerror}.", where=str(file)) from None
 
 
-def said(found: RunComparison) -> list[str]:
-    """Return how the baseline itself changed, and what is known of changes from run to run."""
-    sentences = []
-    for arm in found.arms:
-        if arm.is_baseline and arm.rate.ratio and arm.rate.interval:
-            sentences.append(
-                f"The baseline itself ({arm.arm}) is {arm.rate.ratio:.2f}× as fast in B as in A "
-                f"({arm.rate.interval.from_to}): {arm.change}. An arm's change is that of its speed-up over it."
-            )
-    runs = 2 + len(found.more_a) + len(found.more_b)
-    if runs == 2:
-        is_kept = any(not arm.outputs.kept for arm in found.arms)
-        more = "Keep several runs as the baseline." if is_kept else "Measure A again and compare A B A."
-        return [*sentences, f"One run each: what changes from run to run is not in these intervals. {more}"]
-    apart = {arm.arm: _apart(arm.judged) for arm in found.arms}
-    widest = max(apart, key=lambda name: apart[name], default=None)
-    if widest is not None:
-        sentences.append(
-            f"From run to run, with nothing changed, {widest} lies up to {100 * apart[widest]:.1f} % apart, the most "
-            "of all arms; the intervals count that."
-            + (" They are wide with a single repetition: A B A B A narrows them." if runs == 3 else "")
-        )
-    return sentences
-
-
-def _apart(ratio: Ratio) -> float:
-    """Return how far the repeated runs of a side lie apart at most, as a share."""
-    return max((max(values) / min(values) - 1 for values in (ratio.values_a, ratio.values_b) if values), default=0.0)
-
-
 def _print_run(out: Printout, letter: str, run: RunFacts) -> None:
     when = f", {numbers.moment(run.created_at)}" if run.created_at else ""
     state = "" if run.status in (None, "finished") else f", {run.status}"
     out.say(f"{letter}  {run.recipe} {run.run}{when}, {run.blocks} {plural(run.blocks, 'block')}{state}")
     for cell in run.failed_cells:
         out.say(f"   Failed cell: {cell}", "yellow")
-    for sentence in run.damage[:MOST_NAMED]:
+    for sentence in run.damage[: words.MOST_NAMED]:
         out.say(f"   Damaged: {sentence}", "yellow")
     if run.warnings:
         out.say(f"   Warnings (see its report): {', '.join(run.warnings)}", "yellow")
@@ -248,12 +200,12 @@ def _print_changes(out: Printout, found: RunComparison) -> None:
 
 def _print_remarks(out: Printout, arm: ArmComparison) -> None:
     if arm.doubt:
-        out.say(f"{arm.arm}: {arm.doubt}", "yellow")
+        out.say(f"{arm.arm}: {words.doubt_sentence(arm.doubt)}", "yellow")
     if arm.prompts and arm.prompts_left_out:
         out.say(f"{arm.arm}: {arm.prompts_left_out} prompts were not timed in every block.", "yellow")
     if arm.outputs.differing:
         whose = "the target alone" if arm.is_baseline else arm.arm
-        out.say(f"Answers of {whose} differ from A: {first(arm.outputs.differing, MOST_NAMED)}", "yellow")
+        out.say(f"Answers of {whose} differ from A: {first(arm.outputs.differing, words.MOST_NAMED)}", "yellow")
 
 
 def print_several(found: SeveralRuns) -> None:
@@ -273,13 +225,14 @@ def print_several(found: SeveralRuns) -> None:
         for number, value in enumerate(difference.values):
             values.setdefault(value, []).append(str(number + 1))
         by_value = (
-            f"{one_line(value, VALUE_CHARACTERS)} (run {first(runs, MOST_NAMED)})" for value, runs in values.items()
+            f"{one_line(value, VALUE_CHARACTERS)} (run {first(runs, words.MOST_NAMED)})"
+            for value, runs in values.items()
         )
         out.say(f"{difference.what}: {'; '.join(by_value)}", most=600)
     out.say()
     table = several_arms(found)
     out.table(replace(table, rows=table.rows[:MOST_ROWS]))
-    for sentence in unlike_work(found):
+    for sentence in words.not_compared(found):
         out.say(sentence, "yellow")
     if len(found.rows) > MOST_ROWS:
         out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --json has them all.")

@@ -18,7 +18,6 @@ from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.speed_table import Measured, SpeedTable, full_blocks, rate_table, speed_table
 from benchctl.analysis.speedup import counted_table
 from benchctl.analysis.statistics import (
-    MIN_BLOCKS,
     Variance,
     block_variance,
     change_interval,
@@ -176,19 +175,39 @@ def speed_change(interval: Interval | None) -> SpeedChange:
     return "faster" if interval.low > 1 else "slower" if interval.high < 1 else "no clear difference"
 
 
-def doubt_of(measured: InAllRuns, change: Ratio) -> str | None:
+DoubtCode = Literal[
+    "damaged", "a baseline", "not timed", "prompts missing", "few blocks", "no equal answer", "unequal lengths",
+    "not reported",
+]  # fmt: skip
+
+
+class Doubt(Result):
+    """Why nothing is said of how a quantity changed."""
+
+    code: DoubtCode
+    """`damaged`: the files of a run are not as they were written. `a baseline`: the arm is one in a run, so it has no
+    speed-up there. `not timed`, `not reported`: by every block of both runs, of B. `prompts missing`: B did not time
+    `counts[0]` of the `counts[1]` prompts of a kept baseline. `few blocks`: A and B have `counts`. `no equal answer`:
+    none is as long in B as in A; `unequal lengths`: over those that are, the ratio lies on the other side of 1."""
+    counts: tuple[int, int] | None = None
+    matched: float | None = None
+    """The ratio over the answers of equal length."""
+    reason: str | None = None
+    """What shows that a run is damaged."""
+
+
+def doubt_of(measured: InAllRuns, change: Ratio) -> Doubt | None:
     """Return why nothing is said of how a quantity changed, or `None`."""
     matched = measured.matched_ratio
     if change.ratio is None:
-        return "No prompt was timed in every block of both runs."
+        return Doubt(code="not timed")
     if change.interval is None:
-        a, b = len(measured.runs[0].blocks), len(measured.runs[-1].blocks)
-        return f"A has {a} and B {b} blocks; below {MIN_BLOCKS} in each there is no interval."
+        return Doubt(code="few blocks", counts=(len(measured.runs[0].blocks), len(measured.runs[-1].blocks)))
     if change.interval.excludes_one and measured.unequal:
         if matched is None:
-            return "No answer is as long in B as it was in A, so they are not the same work."
+            return Doubt(code="no equal answer")
         if (matched > 1) != (change.ratio > 1):
-            return f"The ratio is {matched:.2f} over the answers of equal length, so the difference is due to lengths."
+            return Doubt(code="unequal lengths", matched=matched)
     return None
 
 

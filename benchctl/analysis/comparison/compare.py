@@ -18,6 +18,7 @@ from pydantic import Field
 from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.changes import (
+    Doubt,
     InAllRuns,
     Ratio,
     SpeedChange,
@@ -72,13 +73,13 @@ class ArmComparison(Result):
     """Of run B."""
     change: SpeedChange
     """Of `judged`. Faster or slower only where the interval excludes 1."""
-    doubt: str | None
-    """Why `change` is unknown, as a sentence."""
+    doubt: Doubt | None
+    """Why `change` is unknown."""
     rate: Ratio
     """Decode rate, tokens per second: tokens over time of the prompts that every block of all runs timed."""
     rate_length_matched: float | None
     """The ratio over only those prompts whose answers are of equal length and ending in all runs."""
-    rate_doubt: str | None
+    rate_doubt: Doubt | None
     """Why nothing is said of `rate`."""
     blocks_a: int
     blocks_b: int
@@ -139,10 +140,9 @@ class RunComparison(Result):
     """Of every arm of B but its baseline, those that only B has included."""
 
     @property
-    def other_machine(self) -> str | None:
+    def other_machine(self) -> list[Change]:
         """How the machines differ, where they are of another class: then only ratios within a run can be compared."""
-        differing = [change for change in self.changed if change.what in MACHINE_CLASS]
-        return "; ".join(f"{change.what}: {change.a} and {change.b}" for change in differing) or None
+        return [change for change in self.changed if change.what in MACHINE_CLASS]
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class ArmInRuns:
     outputs: Outputs
     prompts: int
     """How many all runs have."""
-    doubt: str | None
+    doubt: Doubt | None
     """Why nothing is concluded, whatever was measured."""
     rate: InAllRuns
     speedup: InAllRuns | None
@@ -357,18 +357,16 @@ def _measure(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]
     }
 
 
-def distrust_of(sides: Sequence[Side]) -> str | None:
+def distrust_of(sides: Sequence[Side]) -> Doubt | None:
     """Return why nothing is concluded of some runs, whatever was measured."""
-    return next((reason for side in sides if (reason := side.data.integrity.reason)), None)
+    reasons = (side.data.integrity.reason for side in sides)
+    return next((Doubt(code="damaged", reason=reason) for reason in reasons if reason), None)
 
 
 def timed_prompts(runs: Sequence[SpeedTable]) -> list[PromptKey]:
     """Return the prompts that every block of all runs timed."""
     timed = np.logical_and.reduce([run.timed_prompts for run in runs])
     return [key for key, is_timed in zip(runs[0].prompts, timed, strict=True) if is_timed]
-
-
-_BASELINE_THERE = "It is the baseline of A or of B, so there it has no speed-up."
 
 
 def compare_arms(arms: Mapping[str, ArmInRuns], *, of_a: int, level: float) -> list[ArmComparison]:
@@ -388,7 +386,7 @@ def _compare_arm(
     bare: dict[str, object] = {"interval": None, "variances": []} if arm.doubt else {}
     judged = rate if arm.is_baseline else speedup
     measured = arm.rate if arm.is_baseline or arm.speedup is None else arm.speedup
-    doubt = arm.doubt or (_BASELINE_THERE if judged is None else doubt_of(measured, judged))
+    doubt = arm.doubt or (Doubt(code="a baseline") if judged is None else doubt_of(measured, judged))
     ours, theirs = arm.own
     return ArmComparison(
         arm=name,

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, exp, inf, isfinite, log
 from statistics import NormalDist, harmonic_mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from benchctl.analysis.comparison.compare import RunComparison
+from benchctl.analysis.comparison.changes import Doubt
 from benchctl.analysis.results import ACCEPTED, Accepted
-from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS, beyond_p, half_width, holm
-from benchctl.errors import GateError, UsageError
+from benchctl.analysis.statistics import LEVEL, beyond_p, half_width, holm
+from benchctl.errors import UsageError
 from benchctl.recipes.problems import did_you_mean
-from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.changes import Ratio
-    from benchctl.analysis.comparison.compare import ArmComparison
+    from benchctl.analysis.comparison.compare import ArmComparison, OwnVerdict, RunComparison
+    from benchctl.analysis.comparison.workload import Change
 
 ERROR = 0.01
 """Of 100 commands in which nothing is worse than its tolerance, at most so many have a failed gate."""
@@ -38,26 +38,21 @@ POWER = 0.9
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a gate watches. `absolute`: nothing that an unlike machine can be held to."""
+    """What a gate watches."""
 
-    what: str
-    worse: str
-    """The word for a change to the worse, beyond the tolerance."""
+    falls: bool = False
+    """Whether less is worse."""
     absolute: bool = False
-
-    @property
-    def falls(self) -> bool:
-        """Whether less is worse."""
-        return self.worse != "higher"
+    """Whether it holds for a class of machine alone."""
 
 
 KINDS = {
-    "slower": _Kind("speed-up over the own run's baseline", "slower"),
-    "slower-absolute": _Kind("decode rate", "slower", absolute=True),
-    "acceptance": _Kind("acceptance length", "lower"),
-    "ttft": _Kind("median time to the first token", "higher", absolute=True),
-    "memory": _Kind("peak memory", "higher", absolute=True),
-    "energy": _Kind("energy a token", "higher", absolute=True),
+    "slower": _Kind(falls=True),
+    "slower-absolute": _Kind(falls=True, absolute=True),
+    "acceptance": _Kind(falls=True),
+    "ttft": _Kind(absolute=True),
+    "memory": _Kind(absolute=True),
+    "energy": _Kind(absolute=True),
 }
 GATES = (*KINDS, "lossy")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
@@ -88,25 +83,60 @@ class Gate:
         return 1 - exp(-distance) if KINDS[self.word].falls else exp(distance) - 1
 
 
+FailureCode = Literal[
+    "worse", "undetermined", "cannot tell", "not in B", "not reported", "no compared arm", "no common arm",
+    "not judged", "lossy",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GateFailure:
+    """Why a gate did not hold."""
+
+    code: FailureCode
+    """`worse`: beyond noise. `undetermined`: by the `doubt`. `cannot tell`: at this noise the arm may be worse by the
+    share `at_worst`. `not in B`: the arm. `not reported`: by A in every block of an arm. `no compared arm`: none beside
+    a baseline; `no common arm`: none at all. `not judged`: no arm of B, where `overlapping` because requests overlap.
+    `lossy`: by the verdict of B."""
+    arm: str = ""
+    """With the task of an acceptance length."""
+    change: Ratio | None = None
+    doubt: Doubt | None = None
+    at_worst: float | None = None
+    blocks: int | None = None
+    """In how many of each run an arm that did not change passes; `None`: more runs are needed."""
+    overlapping: bool = False
+    verdict: OwnVerdict | None = None
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """How much worse the arm that is known least may be where a gate passed; nothing where the share is negative."""
+
+    arm: str
+    share: float
+    confidence: float
+
+
 @dataclass(frozen=True)
 class GateResult:
-    """Whether a gate held, and why not: a sentence per arm."""
+    """Whether a gate held, and why not: a failure per arm."""
 
     gate: Gate
-    failures: tuple[str, ...]
-    note: str | None = None
-    """How much worse an arm may still be where the gate passed."""
-    skipped: bool = False
-    """Whether it was not checked, as `note` says: it holds for a single class of machine."""
+    failures: tuple[GateFailure, ...]
+    at_worst: WorstCase | None = None
+    other_machine: tuple[Change, ...] = ()
+    """Why it was not checked: it holds for a class of machine alone, and A was measured on another."""
+
+    @property
+    def skipped(self) -> bool:
+        """Whether it was not checked."""
+        return bool(self.other_machine)
 
     @property
     def passed(self) -> bool:
         """Whether there is no failure."""
         return not self.failures
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {**vars(self), "gate": str(self.gate), "passed": self.passed}
 
 
 def parse_gate(text: str) -> Gate:
@@ -130,7 +160,7 @@ class ArmTest:
     gate: Gate
     arm: str
     change: Ratio
-    doubt: str | None
+    doubt: Doubt | None
 
     @cached_property
     def p(self) -> float | None:
@@ -166,30 +196,24 @@ class ArmTest:
         """Whether it can fail by chance: blocks that are all equal, as most acceptance lengths are, cannot."""
         return any(variance.value for variance in self.change.variances)
 
-    def failure(self) -> str:
-        """Return what is said where it is worse."""
-        kind, interval, ratio = KINDS[self.gate.word], self.change.interval, self.change.ratio
-        known = f" (95 % interval {interval.low:.3f} to {interval.high:.3f})" if interval else ""
-        percent = f"{100 * self.gate.share:g} % beyond noise."
-        return f"{self.arm}: {ratio:.3f}× A's {kind.what}{known}, {kind.worse} by more than {percent}"
 
-
-def check_gates(gates: Sequence[Gate], found: RunComparison, accept: Accepted = "identical") -> list[GateResult]:
+def check_gates(gates: Sequence[Gate], comparison: RunComparison, accept: Accepted = "identical") -> list[GateResult]:
     """Check a comparison against all gates of a command; `accept`: which verdicts `lossy` lets pass."""
-    tests = {gate: list(tests_of(gate, found)) for gate in gates if gate.word != "lossy" and not _skipped(gate, found)}
-    error = ERROR * (1 - found.level) / (1 - LEVEL)
+    other_machine = tuple(comparison.other_machine)
+    skipped = {gate for gate in gates if gate.word != "lossy" and KINDS[gate.word].absolute and other_machine}
+    tests = {gate: list(tests_of(gate, comparison)) for gate in gates if gate.word != "lossy" and gate not in skipped}
+    error = ERROR * (1 - comparison.level) / (1 - LEVEL)
     worse = find_worse([test for of_gate in tests.values() for test in of_gate], error)
-    missed = MISSED * (1 - found.level) / (1 - LEVEL)
+    missed = MISSED * (1 - comparison.level) / (1 - LEVEL)
     results = []
     for gate in gates:
         if gate.word == "lossy":
-            results.append(GateResult(gate, tuple(_lossy(found, accept))))
-        elif gate not in tests:
-            results.append(GateResult(gate, (), _skipped(gate, found), skipped=True))
+            results.append(GateResult(gate, tuple(_lossy(comparison, accept))))
+        elif gate in skipped:
+            results.append(GateResult(gate, (), other_machine=other_machine))
         else:
-            failures = tuple(_failures(gate, tests[gate], worse, found, missed))
-            note = None if failures else _at_worst(gate, tests[gate], missed)
-            results.append(GateResult(gate, failures, note))
+            failures = tuple(_failures(gate, tests[gate], worse, comparison, missed))
+            results.append(GateResult(gate, failures, None if failures else _worst_case(gate, tests[gate], missed)))
     return results
 
 
@@ -202,15 +226,9 @@ def find_worse(tests: Sequence[ArmTest], error: float) -> set[int]:
     return worse | {id(test) for test, p in known if not test.is_noisy and p < error}
 
 
-def _skipped(gate: Gate, found: RunComparison) -> str | None:
-    if found.other_machine is None or not KINDS[gate.word].absolute:
-        return None
-    return f"Not gated, because A was measured on another machine; only ratios within a run are. {found.other_machine}."
-
-
-def tests_of(gate: Gate, found: RunComparison) -> Iterator[ArmTest]:
+def tests_of(gate: Gate, comparison: RunComparison) -> Iterator[ArmTest]:
     """Yield what a gate tests, arm by arm; `lossy` tests nothing."""
-    for arm in found.arms:
+    for arm in comparison.arms:
         if gate.word == "slower":
             if not arm.is_baseline:
                 yield ArmTest(gate, arm.arm, arm.speedup, arm.doubt)
@@ -223,59 +241,43 @@ def tests_of(gate: Gate, found: RunComparison) -> Iterator[ArmTest]:
                     yield ArmTest(gate, f"{arm.arm}, {task}" if task else arm.arm, change, _doubt(arm, change))
 
 
-def _doubt(arm: ArmComparison, change: Ratio) -> str | None:
+def _doubt(arm: ArmComparison, change: Ratio) -> Doubt | None:
     if change.ratio is None:
-        return "B does not report it in every block."
+        return Doubt(code="not reported")
     if not change.variances:
-        return arm.rate_doubt or f"Below {MIN_BLOCKS} blocks in each run nothing is concluded."
+        return arm.rate_doubt or Doubt(code="few blocks")
     return None
 
 
 def _failures(
-    gate: Gate, tests: Sequence[ArmTest], worse: set[int], found: RunComparison, missed: float
-) -> Iterator[str]:
+    gate: Gate, tests: Sequence[ArmTest], worse: set[int], comparison: RunComparison, missed: float
+) -> Iterator[GateFailure]:
     for test in tests:
         if id(test) in worse:
-            yield test.failure()
+            yield GateFailure("worse", test.arm, change=test.change)
         elif test.p is None:
-            yield f"{test.arm}: undetermined. {test.doubt or ''}".rstrip()
+            yield GateFailure("undetermined", test.arm, doubt=test.doubt)
         elif (at_worst := test.at_worst(missed)) >= gate.tolerance:
-            needed = test.blocks_needed((found.a.blocks, found.b.blocks), missed)
-            advice = "more runs of A and B" if needed is None else f"about {needed} blocks in each run"
-            yield (
-                f"{test.arm}: cannot tell. At this noise it may be {100 * gate.share_at(at_worst):.1f} % "
-                f"{KINDS[gate.word].worse}, and the gate passes only where {100 * gate.share:g} % is excluded. "
-                f"An arm that did not change passes with {advice}."
-            )
-    yield from (f"{name}: undetermined, because B has no such arm." for name in found.only_in_a)
-    if tests or found.only_in_a:
+            blocks = test.blocks_needed((comparison.a.blocks, comparison.b.blocks), missed)
+            yield GateFailure("cannot tell", test.arm, at_worst=gate.share_at(at_worst), blocks=blocks)
+    yield from (GateFailure("not in B", name) for name in comparison.only_in_a)
+    if tests or comparison.only_in_a:
         return
     if gate.word not in ("slower", "slower-absolute"):
-        yield f"undetermined, because A reports no {KINDS[gate.word].what} in every block of an arm."
-    elif found.arms:
-        yield "undetermined, because no arm beside a baseline was compared; slower-absolute judges the baseline, too."
+        yield GateFailure("not reported")
     else:
-        yield "undetermined, because the runs have no arm in common."
+        yield GateFailure("no compared arm" if comparison.arms else "no common arm")
 
 
-def _at_worst(gate: Gate, tests: Sequence[ArmTest], missed: float) -> str:
+def _worst_case(gate: Gate, tests: Sequence[ArmTest], missed: float) -> WorstCase:
     """Return how much worse the arm that is known least may be."""
     distance, arm = max((test.at_worst(missed), test.arm) for test in tests)
-    word, sure = KINDS[gate.word].worse, f"With {100 * (1 - missed):g} % confidence no arm is"
-    return f"{sure} {word}." if distance <= 0 else f"{sure} over {100 * gate.share_at(distance):.1f} % {word} ({arm})."
+    return WorstCase(arm, gate.share_at(distance), 1 - missed)
 
 
-def _lossy(found: RunComparison, accept: Accepted) -> list[str]:
-    judged = [arm for arm in found.lossless_b if arm.verdict != "not judged"]
+def _lossy(comparison: RunComparison, accept: Accepted) -> list[GateFailure]:
+    judged = [arm for arm in comparison.lossless_b if arm.verdict != "not judged"]
     if not judged:
-        many = " one request at a time" if found.lossless_b else ""
-        return [f"undetermined, because no arm of B beside its baseline was compared{many}."]
-    return [f"{arm.arm}: {arm.verdict}. {arm.reason}" for arm in judged if arm.verdict not in ACCEPTED[accept]]
-
-
-def gate_error(found: RunComparison, checked: Sequence[GateResult]) -> GateError:
-    """Return the error that lists the failed gates and the reasons."""
-    failed = [result for result in checked if not result.passed]
-    lines = [f"{len(failed)} of {len(checked)} {'gate' if len(checked) == 1 else 'gates'} failed."]
-    lines += [f"  {result.gate}: {one_line(reason)}" for result in failed for reason in result.failures]
-    return GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")
+        return [GateFailure("not judged", overlapping=bool(comparison.lossless_b))]
+    lossy = [arm for arm in judged if arm.verdict not in ACCEPTED[accept]]
+    return [GateFailure("lossy", arm.arm, verdict=arm) for arm in lossy]

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from benchctl.analysis.analyse import Judge
-from benchctl.analysis.comparison.changes import InAllRuns, in_all_runs, watch
+from benchctl.analysis.comparison.changes import Doubt, InAllRuns, in_all_runs, watch
 from benchctl.analysis.comparison.compare import (
     ArmInRuns,
     OwnFacts,
@@ -208,12 +208,9 @@ def _measure(kept: Kept, sides: Sequence[Side], names: Sequence[str]) -> dict[st
     for name in names:
         arm = kept.arms[name]
         measured = {what: _in_all_runs(kept, name, what, of_new) for what, of_new in tables[name].items()}
-        lacking = [
-            f"B did not time {missing} of the {len(of_new[0].prompts)} prompts that the baseline has."
-            for of_new in tables[name].values()
-            if (missing := len(of_new[0].prompts) - len(timed_prompts(of_new)))
-        ]
-        of_kept = [
+        counts = [(len(of_new[0].prompts), len(timed_prompts(of_new))) for of_new in tables[name].values()]
+        lacking = [(of_kept - of_both, of_kept) for of_kept, of_both in counts if of_both < of_kept]
+        watched_by_kept = [
             {what: runs[number] for what, runs in arm.measures.items() if what not in BY_PROMPT}
             for number in range(len(kept.runs))
         ]
@@ -223,10 +220,10 @@ def _measure(kept: Kept, sides: Sequence[Side], names: Sequence[str]) -> dict[st
             own=(arm.own, sides[0].own(name)),
             outputs=Outputs(same=0, differing=[], undetermined=[], kept=False),
             prompts=len(prompts[name]),
-            doubt=distrust_of(sides) or (lacking[-1] if lacking else None),
+            doubt=distrust_of(sides) or (Doubt(code="prompts missing", counts=lacking[-1]) if lacking else None),
             rate=measured["rate"],
             speedup=measured.get("speedup"),
-            watched=[*of_kept, *(run[name] for run in watched)],
+            watched=[*watched_by_kept, *(run[name] for run in watched)],
         )
     return arms
 

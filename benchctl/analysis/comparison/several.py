@@ -7,7 +7,7 @@ where the runs are builds in their order, of which the first that is slower, div
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -35,6 +35,19 @@ _OF_RUN = ("run", "recipe", "folder", "created_at", "status", "blocks", "records
 ComparedPart = Literal["rate", "speedup", "answers"]
 
 
+NotComparedCode = Literal[
+    "damaged", "no common prompt", "condition", "prompts", "sampling", "target", "KV type", "overlapping", "not timed"
+]
+
+
+class NotCompared(Result):
+    """Why a part of an arm is not compared with the first run's."""
+
+    code: NotComparedCode
+    values: list[str] = Field(default_factory=list)
+    """The run that is damaged; the number of common prompts; the key of `sampling`; the targets, or the KV types."""
+
+
 class ArmRow(Result):
     """An arm of a run, compared with the first run's arm of that name."""
 
@@ -60,8 +73,8 @@ class ArmRow(Result):
     answers_differing: int | None = None
     answers_unsteady: int | None = None
     """Prompts that either did not answer soundly, or not alike in every block."""
-    not_compared: dict[ComparedPart, str] = Field(default_factory=dict)
-    """What is not comparable, and why, as the end of a sentence."""
+    not_compared: dict[ComparedPart, NotCompared] = Field(default_factory=dict)
+    """What is not comparable, and why."""
 
 
 class Differing(Result):
@@ -172,57 +185,56 @@ def _compared(
     a: ArmSummary,
     b: ArmSummary,
     common: tuple[list[int], list[int]],
-    unlike: dict[ComparedPart, str],
+    unlike: dict[ComparedPart, NotCompared],
     rate: Ratio | None,
     speedup: Ratio | None,
 ) -> dict[str, object]:
-    found: dict[str, object] = {"not_compared": unlike}
+    fields: dict[str, object] = {"not_compared": unlike}
     if rate is not None and rate.ratio is None:
-        found |= {"change": "unknown", "not_compared": {"rate": "no prompt was timed in every block of both runs"}}
+        fields |= {"change": "unknown", "not_compared": {"rate": NotCompared(code="not timed")}}
     elif rate is not None:
-        found |= {"rate_ratio": rate}
-        found |= {"change": speed_change(rate.interval)} if b.compared.is_baseline else {}
+        fields |= {"rate_ratio": rate}
+        fields |= {"change": speed_change(rate.interval)} if b.compared.is_baseline else {}
     if speedup is not None:
-        found |= {"speedup_ratio": speedup, "change": speed_change(speedup.interval)}
+        fields |= {"speedup_ratio": speedup, "change": speed_change(speedup.interval)}
     if "answers" not in unlike:
         ours = np.frombuffer(a.answers, dtype=np.uint64)[common[0]]
         theirs = np.frombuffer(b.answers, dtype=np.uint64)[common[1]]
-        known = (ours != 0) & (theirs != 0)
-        found |= {
-            "answers_same": int((known & (ours == theirs)).sum()),
-            "answers_differing": int((known & (ours != theirs)).sum()),
-            "answers_unsteady": int((~known).sum()),
+        sound = (ours != 0) & (theirs != 0)
+        fields |= {
+            "answers_same": int((sound & (ours == theirs)).sum()),
+            "answers_differing": int((sound & (ours != theirs)).sum()),
+            "answers_unsteady": int((~sound).sum()),
         }
-    return found
+    return fields
 
 
 def _unlike(
     first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: tuple[list[int], list[int]]
-) -> dict[ComparedPart, str]:
+) -> dict[ComparedPart, NotCompared]:
     """Return why each quantity cannot be compared; empty where everything can be."""
-    every: tuple[ComparedPart, ...] = ("rate", "speedup", "answers")
-    if distrusted := [of.run for of in (first, run) if of.distrust is not None]:
-        return dict.fromkeys(every, f"the files of {distrusted[0]} are not as they were written")
+    parts: tuple[ComparedPart, ...] = ("rate", "speedup", "answers")
+    if damaged := [summary.run for summary in (first, run) if summary.distrust is not None]:
+        return dict.fromkeys(parts, NotCompared(code="damaged", values=damaged[:1]))
     if not common[0]:
-        return dict.fromkeys(every, "the runs have no prompt in common")
+        return dict.fromkeys(parts, NotCompared(code="no common prompt"))
     ours, theirs = a.compared, b.compared
     if replace(ours.group, setups=None) != replace(theirs.group, setups=None):
-        return dict.fromkeys(every, "its context length, concurrency, rate or temperature differs")
-    why: dict[ComparedPart, str] = {}
-    whole = len(common[0]) == len(first.prompts) == len(run.prompts)
-    if not whole:  # a speed-up is over all prompts of its run
-        why["speedup"] = f"the runs have only {len(common[0])} prompts in common"
+        return dict.fromkeys(parts, NotCompared(code="condition"))
+    unlike: dict[ComparedPart, NotCompared] = {}
+    if not len(common[0]) == len(first.prompts) == len(run.prompts):  # a speed-up is over all prompts of its run
+        unlike["speedup"] = NotCompared(code="prompts", values=[str(len(common[0]))])
     sampling = [key for key in {**first.sampling, **run.sampling} if first.sampling.get(key) != run.sampling.get(key)]
     if sampling:
-        why |= dict.fromkeys(("rate", "answers"), f"sampling.{sampling[0]} differs")
+        unlike |= dict.fromkeys(("rate", "answers"), NotCompared(code="sampling", values=sampling[:1]))
     if _files(a) != _files(b):
-        why |= dict.fromkeys(("rate", "answers"), f"its target differs ({a.target} and {b.target})")
+        unlike |= dict.fromkeys(("rate", "answers"), NotCompared(code="target", values=[a.target, b.target]))
     elif ours.target_cache != theirs.target_cache:
-        types = f"{ours.target_cache or 'default'} and {theirs.target_cache or 'default'}"
-        why["answers"] = f"its KV type differs ({types})"
-    if not (ours.group.one_at_a_time and theirs.group.one_at_a_time) and "answers" not in why:
-        why["answers"] = "answers of overlapping requests are not reproducible"
-    return why
+        types = [ours.target_cache or "default", theirs.target_cache or "default"]
+        unlike["answers"] = NotCompared(code="KV type", values=types)
+    if not (ours.group.one_at_a_time and theirs.group.one_at_a_time) and "answers" not in unlike:
+        unlike["answers"] = NotCompared(code="overlapping")
+    return unlike
 
 
 def _files(arm: ArmSummary) -> tuple[str, ...]:
@@ -322,20 +334,3 @@ def _first_change(name: str, rows: Sequence[ArmRow]) -> FirstChange:
 
 def _judged(row: ArmRow) -> Ratio | None:
     return row.rate_ratio if row.is_baseline else row.speedup_ratio
-
-
-def sentences(found: SeveralRuns, changes: Sequence[FirstChange]) -> Iterator[str]:
-    """Yield what was found, a line for each arm."""
-    names = [str(run["run"]) for run in found.runs]
-    for change in changes:
-        parts = [f"{names[change.violates]} is the first with a violation"] if change.violates is not None else []
-        if change.slower is not None and change.interval is not None:
-            found_in = f"{change.ratio:.2f}x ({change.interval.from_to})"
-            parts.append(f"{names[change.slower]} is the first that is slower, {found_in}")
-        who = "no build has" if change.diverges is None else f"{names[change.diverges]} is the first with"
-        parts.append(f"{who} other answers")
-        if change.possible is not None:
-            parts.append(f"none is shown to be slower, {change.possible:.2f}x stays possible")
-        if change.unknown:
-            parts.append(f"no interval of the speed of {', '.join(names[run] for run in change.unknown)}")
-        yield f"{change.arm}: {'; '.join(parts)}."

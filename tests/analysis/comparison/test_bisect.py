@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchctl.analysis.comparison.several import by_build, compare_several, first_changes, sentences
+from benchctl.analysis.comparison.several import by_build, compare_several, first_changes
 from benchctl.analysis.comparison.summary import summarise
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import RunData
 from benchctl.data.summary import RunSummary
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import judge
+from benchctl.words.comparison import first_changes as sentences
 from tests.analysis.comparison.test_compare import Runs
 
 
@@ -45,7 +46,8 @@ def test_the_first_slower_build_and_the_first_with_other_answers_are_named(runs:
     assert result["spec"].interval.high < 1
     assert (result["baseline"].slower, result["baseline"].diverges) == (None, 3)
     assert result["baseline"].possible < 1
-    text = "\n".join(sentences(compare_several([summarise(run, judge) for run in builds]), list(result.values())))
+    several = compare_several([summarise(run, judge) for run in builds])
+    text = "\n".join(sentences(several, list(result.values())))
     assert "b3 is the first" in text
 
 

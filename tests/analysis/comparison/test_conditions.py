@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.comparison import compare
-from benchctl.analysis.comparison.gates import check_gates, parse_gate
+from benchctl.analysis.comparison.gates import GateFailure, check_gates, parse_gate
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
@@ -50,7 +50,7 @@ def test_a_gate_cannot_pass_where_nothing_was_assessed(tmp_path: Path) -> None:
         write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server({1: gain, 4: gain}))
     result = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
     failures = check_gates([parse_gate("lossy")], result)[0].failures
-    assert failures == ("undetermined, because no arm of B beside its baseline was compared one request at a time.",)
+    assert failures == (GateFailure("not judged", overlapping=True),)
 
 
 def test_other_answers_of_overlapping_requests_are_no_change(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.comparison import kept as kept_baseline
+from benchctl.analysis.comparison.changes import Doubt
 from benchctl.analysis.comparison.compare import compare_runs
-from benchctl.analysis.comparison.gates import check_gates, parse_gate
+from benchctl.analysis.comparison.gates import GateFailure, check_gates, parse_gate
 from benchctl.analysis.comparison.kept import Kept, read_kept, write_kept
+from benchctl.analysis.comparison.workload import Change
 from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError, UsageError
@@ -57,8 +59,8 @@ def whole(run: RunData, *, ttft: float = 1.0, memory: float = 1.0, energy: float
     return replace(run, records=records, manifest=run.manifest.model_copy(update={"cells": cells}))
 
 
-def failed(kept: Kept, run: RunData, *gates: str) -> dict[str, str]:
-    """By gate that failed, its first sentence."""
+def failed(kept: Kept, run: RunData, *gates: str) -> dict[str, GateFailure]:
+    """By gate that failed, its first failure."""
     results = check_gates([parse_gate(gate) for gate in gates or GATES], against_kept(kept, [run]))
     return {result.gate.word: result.failures[0] for result in results if not result.passed}
 
@@ -95,12 +97,13 @@ def test_an_unchanged_run_passes_and_every_planted_change_fails_its_own_gate_alo
     kept = stored(whole(runs("a", blocks=4)), tmp_path)
     assert failed(kept, whole(runs("b", blocks=4))) == {}
     slower = failed(kept, whole(runs("b", blocks=4, factor=0.7, only="spec")))
-    assert slower.keys() == {"slower", "slower-absolute"} and "slower by more than 5 %" in slower["slower"]
+    assert slower.keys() == {"slower", "slower-absolute"} and slower["slower"].code == "worse"
     assert failed(kept, whole(runs("b", blocks=4), ttft=1.6)).keys() == {"ttft"}
     assert failed(kept, whole(runs("b", blocks=4), memory=1.2)).keys() == {"memory"}
     assert failed(kept, whole(runs("b", blocks=4), energy=1.4)).keys() == {"energy"}
     lost = failed(kept, whole(runs("b", blocks=4), rounds=5))
-    assert lost.keys() == {"acceptance"} and lost["acceptance"].startswith("spec, code: 0.800× A's acceptance length")
+    assert lost.keys() == {"acceptance"} and lost["acceptance"].arm == "spec, code"
+    assert lost["acceptance"].change is not None and lost["acceptance"].change.ratio == pytest.approx(0.8)
 
     def other(record: Any) -> Any:
         return record.changed(content="x", token_ids=[1] * 11) if record.label == "spec" else record
@@ -112,26 +115,26 @@ def test_an_unchanged_run_passes_and_every_planted_change_fails_its_own_gate_alo
 
 
 @pytest.mark.parametrize(
-    ("spread", "factor", "said"), [(0.01, 1.0, None), (0.1, 1.0, "cannot tell"), (0.1, 0.7, "cannot tell")]
+    ("spread", "factor", "code"), [(0.01, 1.0, None), (0.1, 1.0, "cannot tell"), (0.1, 0.7, "cannot tell")]
 )
 def test_a_gate_that_cannot_see_a_large_change_does_not_pass(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, spread: float, factor: float, said: str | None
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, spread: float, factor: float, code: str | None
 ) -> None:
     monkeypatch.setitem(WOBBLE, "spec", (1.0, 1 + spread, 1 - spread, 1.0))
     result = failed(keep([runs("a")]), runs("b", factor=factor, only="spec"), "slower:10%")
-    assert (result == {}) if said is None else (said in result["slower"])
+    assert {gate: failure.code for gate, failure in result.items()} == ({} if code is None else {"slower": code})
 
 
 def test_what_is_not_reported_is_undetermined_and_fails(runs: Runs) -> None:
     kept = keep([whole(runs("a"))])
     result = failed(kept, runs("b"))
-    assert result.keys() == {"acceptance", "memory", "energy"} and all(
-        "undetermined" in said for said in result.values()
+    assert {gate: failure.code for gate, failure in result.items()} == dict.fromkeys(
+        ("acceptance", "memory", "energy"), "undetermined"
     )
     bare = keep([runs("a")])
-    assert "A reports no peak memory" in failed(bare, whole(runs("b")), "memory:5%")["memory"]
+    assert failed(bare, whole(runs("b")), "memory:5%") == {"memory": GateFailure("not reported")}
     gone = failed(kept, whole(runs("b", change=lambda record: None if record.prompt_idx == 3 else record)), "slower:5%")
-    assert "1 of the 4 prompts" in gone["slower"]
+    assert gone["slower"].doubt == Doubt(code="prompts missing", counts=(1, 4))
 
 
 def test_another_machine_is_held_to_ratios_alone(runs: Runs) -> None:
@@ -139,7 +142,8 @@ def test_another_machine_is_held_to_ratios_alone(runs: Runs) -> None:
     b = whole(runs("b", factor=0.5, machine={"cpu": "two"}), ttft=3, memory=2, energy=3)
     results = check_gates([parse_gate(gate) for gate in GATES], against_kept(kept, [b]))
     assert {result.gate.word for result in results if result.skipped} == {"slower-absolute", "ttft", "memory", "energy"}
-    assert all("machine cpu: one and two" in (result.note or "") for result in results if result.skipped)
+    changed = (Change(what="machine cpu", a="one", b="two"),)
+    assert all(result.other_machine == changed for result in results if result.skipped)
     assert all(result.passed for result in results), "its baseline is as much slower"
     slower = whole(runs("b", factor=0.5, only="spec", machine={"cpu": "two"}))
     assert failed(kept, slower).keys() == {"slower"}
@@ -149,8 +153,8 @@ def test_kept_runs_show_what_changes_from_run_to_run(runs: Runs) -> None:
     b = whole(runs("b", factor=0.8, only="spec"))
     one = keep([whole(runs("a"))])
     apart = keep([whole(runs(name, factor=factor, only="spec")) for name, factor in (("a", 1.0), ("c", 0.75))])
-    assert "beyond noise" in failed(one, b, "slower:5%")["slower"]
-    assert "cannot tell" in failed(apart, b, "slower:5%")["slower"]
+    assert failed(one, b, "slower:5%")["slower"].code == "worse"
+    assert failed(apart, b, "slower:5%")["slower"].code == "cannot tell"
     with pytest.raises(UsageError, match="no repetition"):
         keep([runs("a"), runs("b", recipe={"engine": {"threads": 4}})])
 
@@ -168,7 +172,7 @@ def test_answers_of_other_lengths_count_where_they_are_equal(runs: Runs) -> None
         ),
         "spec",
     )
-    assert nothing.change == "unknown" and "not the same work" in nothing.doubt
+    assert nothing.change == "unknown" and nothing.doubt == Doubt(code="no equal answer")
 
 
 def test_what_is_no_baseline_or_other_work_is_refused(runs: Runs, tmp_path: Path) -> None:

@@ -11,14 +11,15 @@ import msgspec
 import pytest
 
 from benchctl.analysis.comparison import compare
-from benchctl.analysis.comparison.several import ArmRow, SeveralRuns, compare_several
+from benchctl.analysis.comparison.several import ArmRow, NotCompared, SeveralRuns, compare_several
 from benchctl.analysis.comparison.summary import summarise
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.data.summary import RunSummary
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import judge
-from benchctl.reports.comparison import several_arms, unlike_work
+from benchctl.reports.comparison import several_arms
+from benchctl.words.comparison import not_compared
 from tests.analysis.comparison.test_compare import Runs
 
 compare_runs = partial(compare.compare_runs, judge=judge)
@@ -81,9 +82,9 @@ def test_of_another_target_only_speed_ups_are_compared(runs: Runs) -> None:
     assert spec.rate_ratio is None and spec.answers_same is None
     assert spec.speedup_ratio is not None and spec.speedup_ratio.ratio == pytest.approx(1.0)
     assert set(spec.not_compared) == {"rate", "answers"}
-    assert "(one and two)" in spec.not_compared["rate"]
+    assert spec.not_compared["rate"] == NotCompared(code="target", values=["one", "two"])
     sentence = "Decode rates, answers not compared with run 1: its target differs (one and two)"
-    assert any(one.startswith(sentence) for one in unlike_work(result))
+    assert any(text.startswith(sentence) for text in not_compared(result))
 
 
 def test_other_machines_and_engines_are_compared_and_named(runs: Runs) -> None:
@@ -96,7 +97,7 @@ def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compar
     fewer = [PromptIdentity(task="code", prompt_idx=n, sha256=("0" if n < 2 else "9") * 64) for n in range(4)]
     result = compared(runs("a"), with_prompts(runs("b"), fewer))
     spec = row(result, 1, "spec")
-    assert spec.not_compared == {"speedup": "the runs have only 2 prompts in common"}
+    assert spec.not_compared == {"speedup": NotCompared(code="prompts", values=["2"])}
     assert spec.answers_same == 2
     other = [one.model_copy(update={"sha256": "9" * 64}) for one in fewer]
     none = row(compared(runs("a"), with_prompts(runs("b"), other)), 1, "spec")
@@ -105,7 +106,7 @@ def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compar
 
 def test_sampling_that_differs_leaves_speed_ups_alone(runs: Runs) -> None:
     result = compared(runs("a"), runs("b", recipe={"sampling": {"max_tokens": 9}}))
-    assert "sampling.max_tokens" in row(result, 1, "spec").not_compared["answers"]
+    assert row(result, 1, "spec").not_compared["answers"] == NotCompared(code="sampling", values=["max_tokens"])
     assert row(result, 1, "spec").speedup_ratio is not None
 
 
@@ -123,7 +124,7 @@ def test_arms_of_later_runs_stand_alone_and_unknown_ones_are_refused(runs: Runs)
     first = runs("a", arms={"baseline": None})
     result = compared(first, runs("b"))
     assert result.alone == {"spec": [1]}
-    assert "spec is not in run 1, so not compared: run 2." in unlike_work(result)
+    assert "spec is not in run 1, so not compared: run 2." in not_compared(result)
     assert len(several_arms(result).rows) == 3
     with pytest.raises(UsageError, match="No run has an arm 'spek'"):
         compare_several([summarise(first, judge)], ["spek"])
