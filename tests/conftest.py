@@ -54,9 +54,9 @@ _INTEGRATION = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test-unit` leaves out, though each needs no engine."""
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     for test in items:
-        if test.path.relative_to(here).as_posix().startswith(_INTEGRATION):
+        if test.path.relative_to(folder).as_posix().startswith(_INTEGRATION):
             test.add_marker(pytest.mark.integration)
 
 

@@ -17,7 +17,7 @@ SKIPPED = {"dependencies": [{"name": "private", "skip_reason": "not found on PyP
 
 
 @pytest.mark.parametrize(
-    ("answer", "strict", "code", "said"),
+    ("answer", "strict", "code", "expected"),
     [
         (json.dumps(CLEAN), True, 0, "Not looked up: none"),
         (json.dumps(FOUND), False, 1, "rich 1.0: PYSEC-1, mended in 2.0"),
@@ -29,7 +29,7 @@ SKIPPED = {"dependencies": [{"name": "private", "skip_reason": "not found on PyP
     ],
 )
 def test_only_a_finding_fails_unless_it_is_strict(
-    answer: str | None, strict: bool, code: int, said: str, tmp_path: Path
+    answer: str | None, strict: bool, code: int, expected: str, tmp_path: Path
 ) -> None:
     program = tmp_path / "pip-audit"
     if answer is not None:
@@ -38,6 +38,6 @@ def test_only_a_finding_fails_unless_it_is_strict(
     words = [sys.executable, str(AUDIT), "--pip-audit", str(program), *(["--strict"] if strict else [])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr
-    assert said in done.stdout
+    assert expected in done.stdout
     assert "Traceback" not in done.stderr
     assert any(line.startswith("numpy ") and "BSD" in line for line in done.stdout.splitlines()), "licences are listed"

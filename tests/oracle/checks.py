@@ -91,13 +91,13 @@ class Report:
 
     def value(self, name: str, arm: str, task: str) -> Any:
         """The second reading of a quantity."""
-        one = self.reading.arms[arm]
+        setting = self.reading.arms[arm]
         if name == "memory_bytes":
-            return one.memory_bytes
+            return setting.memory_bytes
         if name == "memory_gib":
-            return None if one.memory_bytes is None else one.memory_bytes / 2**30
+            return None if setting.memory_bytes is None else setting.memory_bytes / 2**30
         if name == "throughput":
-            return self.reading.load(arm)["throughput"] if one.one_at_a_time else ...
+            return self.reading.load(arm)["throughput"] if setting.one_at_a_time else ...
         if name == "gaps_ms":
             gaps = self.reading.throughput(arm, task)
             return [1000 * gap for gap in (gaps["burst_gap_median_s"], gaps["burst_gap_p95_s"]) if gap is not None]
@@ -106,12 +106,12 @@ class Report:
         if name in {*THROUGHPUT, "median_rate", "records"} - {"median"}:
             return self.reading.throughput(arm, task).get({"median_rate": "median"}.get(name, name))
         if name == "decode_rate":  # of the pairs that the speed-up is of
-            paired = arm != one.baseline and one.one_at_a_time
+            paired = arm != setting.baseline and setting.one_at_a_time
             return self.reading.speed(arm, task)[name] if paired else self.reading.throughput(arm, task)["pooled_rate"]
         if name == "headline":  # of requests that share the engine it is that of whole answers
-            return self._headline(arm) if arm != one.baseline else None
+            return self._headline(arm) if arm != setting.baseline else None
         if name in SPEED or name in {"lowest_block", "highest_block", "baseline_rate"}:
-            return self.reading.speed(arm, task)[name] if arm != one.baseline else None
+            return self.reading.speed(arm, task)[name] if arm != setting.baseline else None
         if name in {*COST, *ROUND, "cost", "baseline_s"} and name != "rounds":
             return self.reading.round(arm, task).get(name)
         return self.reading.acceptance(arm, task).get(name)
@@ -122,17 +122,17 @@ class Report:
         """Every row of analysis.json."""
         for name, row in self.analysis.get("compared", {}).items():
             arm = self.reading.arms[name]
-            told = {key: (row[key] or {}).get("source") for key in ("target", "draft")}
-            for key, found in {
-                **told,
+            sources = {key: (row[key] or {}).get("source") for key in ("target", "draft")}
+            for key, shown in {
+                **sources,
                 "baseline": row["baseline"],
                 "again": row["again"],
                 "engine": row["engine"],
             }.items():
                 wanted = {"again": arm.second}.get(key, getattr(arm, key, None))
                 self.looked_at["compared"].add(name)
-                if found != wanted:
-                    yield f"analysis.json, compared, {name}: {key} {found}, its own is {wanted}"
+                if shown != wanted:
+                    yield f"analysis.json, compared, {name}: {key} {shown}, its own is {wanted}"
         for row in [*self.analysis["speedups"], *self.analysis.get("second_cells", [])]:
             yield from self._row("speedups", row, self.reading.speed(row["arm"], row["task"]), SPEED)
         for row in self.analysis["acceptance"]:
@@ -145,9 +145,9 @@ class Report:
                 listed = {**row, "tok_per_sec": sorted(row["tok_per_sec"])}
                 yield from self._row("throughput", listed, {"tok_per_sec": rates}, ("tok_per_sec",))
                 lines = [line for table in self.csv if table.where == "throughput.csv" for line in table.dicts()]
-                written = [float(line["tok_per_sec"]) for line in lines
+                csv_rates = [float(line["tok_per_sec"]) for line in lines
                            if (line["arm"], line["task"]) == (row["arm"], row["task"])]  # fmt: skip
-                if not same(sorted(written), rates):
+                if not same(sorted(csv_rates), rates):
                     yield f"throughput.csv, {row['arm']}, {row['task']}: other rates than the records'"
         for row in self.analysis["costs"]:
             wanted = self.reading.round(row["arm"])
@@ -156,8 +156,8 @@ class Report:
         for row in self.analysis["rounds"]["splits"]:
             yield from self._row("rounds", row, self.reading.round(row["arm"], row["task"]), ROUND)
         for row in self.analysis["rounds"]["units"]:
-            own = self.reading.round(row["arm"])
-            if "step_s" in own and row["steps"] and not same(row["steps"], row["seconds"] / own["step_s"]):
+            expected = self.reading.round(row["arm"])
+            if "step_s" in expected and row["steps"] and not same(row["steps"], row["seconds"] / expected["step_s"]):
                 yield f"rounds.units, {row['arm']}, {row['what']}: {row['steps']} steps of another baseline"
         for row in self.analysis["verdicts"]:
             overlapping = not self.reading.arms[row["arm"]].one_at_a_time
@@ -169,9 +169,11 @@ class Report:
                 yield f"verdicts, {row['arm']}: acceptance {row['acceptance']}, its own is {rate}"
         for row in self.analysis["losslessness"]:
             if row["scope"] is not None:
-                own = self.reading.scope(row["arm"])
-                yield from self._row("losslessness", {"arm": row["arm"], **row["scope"]}, own, tuple(own))
-                if row["verdict"] == "identical" and not same(row["differing_limit"], 1 - 0.05 ** (1 / own["prompts"])):
+                expected = self.reading.scope(row["arm"])
+                yield from self._row("losslessness", {"arm": row["arm"], **row["scope"]}, expected, tuple(expected))
+                if row["verdict"] == "identical" and not same(
+                    row["differing_limit"], 1 - 0.05 ** (1 / expected["prompts"])
+                ):
                     yield f"losslessness, {row['arm']}: the limit {row['differing_limit']}"
         for row in (self.analysis.get("sweep") or {}).get("levels", []):
             if self.reading.arms[row["arm"]].one_at_a_time:
@@ -183,8 +185,8 @@ class Report:
             if name in row and row[name] is not None:
                 self.looked_at[name].add(row["arm"])
                 if not same(row[name], wanted.get(name)):
-                    place = f"analysis.json, {where}, {row['arm']}, {row.get('task', ALL)}, {name}"
-                    yield f"{place}: {row[name]}, its own is {wanted.get(name)}"
+                    position = f"analysis.json, {where}, {row['arm']}, {row.get('task', ALL)}, {name}"
+                    yield f"{position}: {row[name]}, its own is {wanted.get(name)}"
 
     # Tables
 
@@ -239,14 +241,14 @@ class Report:
         axes = {key for arm in self.reading.arms.values() for key in arm.axes}
         wanted = {axis: row.get(axis) for axis in axes if axis in row}
         if wanted and "arm" in row and name not in self.reading.arms:
-            found = [
+            matches = [
                 arm.name
                 for arm in self.reading.arms.values()
-                if arm.of == name
+                if arm.setting_name == name
                 and all(value in {arm.axes.get(axis), "–"} for axis, value in wanted.items())
                 and (len(wanted) == 1 or arm.draft or wanted.get("models.draft") in {"–", None})
             ]
-            return found[0] if len(found) == 1 else None
+            return matches[0] if len(matches) == 1 else None
         return name if name in self.reading.arms else None
 
     # Answers, margins and noise
@@ -255,20 +257,20 @@ class Report:
         """Every answer shown beside a baseline's, and every claim that two answers are alike."""
         for prompt in self.page.prompts:
             task, _, index = prompt.names[0].rpartition("/")
-            place = (task, int(index))
+            key = (task, int(index))
             for side in prompt.forks:
-                own = self.reading.arms[side.arm].baseline
+                baseline = self.reading.arms[side.arm].baseline
                 where = f"index.html, {side.arm}, {prompt.names[0]}"
-                if len(self.baselines) > 1 and side.titles[0].split(" · ")[0].strip() != own:
-                    yield f"{where}: stands beside {side.titles[0]}, its own baseline is {own}"
-                for arm, text in zip((own, side.arm), side.texts, strict=True):
+                if len(self.baselines) > 1 and side.titles[0].split(" · ")[0].strip() != baseline:
+                    yield f"{where}: stands beside {side.titles[0]}, its own baseline is {baseline}"
+                for arm, text in zip((baseline, side.arm), side.texts, strict=True):
                     self.looked_at["answer"].add(arm)
                     shown = _normal(text.replace("(it ended here)", ""))
-                    if not any(shown in _normal(given) for given in self.reading.texts(arm, *place)):
+                    if not any(shown in _normal(answer) for answer in self.reading.texts(arm, *key)):
                         yield f"{where}: the text shown for {arm} is not its answer"
-                yield from self._probabilities(side.arm, place, side.tables, where)
+                yield from self._probabilities(side.arm, key, side.tables, where)
                 fragments = any("whole answers are not saved" in " ".join(note.split()) for note in prompt.notes)
-                if fragments and self.reading.texts(own, *place):
+                if fragments and self.reading.texts(baseline, *key):
                     yield f"{where}: 'not saved', but both records are there"
             for note in prompt.notes:
                 result = re.match(r"Identical to (\S+): (.*)\.$", note, re.DOTALL)
@@ -276,12 +278,12 @@ class Report:
                     if arm not in self.reading.arms:
                         continue
                     self.looked_at["identical"].add(arm)
-                    own = self.reading.arms[arm].baseline
-                    beside = {_normal(text) for text in [*prompt.texts[1:], *(f.texts[0] for f in prompt.forks)]}
-                    texts = {_normal(text) for text in self.reading.texts(arm, *place)}
-                    if result and own != result[1] and len(self.baselines) > 1:
-                        yield f"index.html, {prompt.names[0]}: {arm} 'identical to {result[1]}', its baseline is {own}"
-                    if beside and not beside & texts:
+                    baseline = self.reading.arms[arm].baseline
+                    shown_texts = {_normal(text) for text in [*prompt.texts[1:], *(f.texts[0] for f in prompt.forks)]}
+                    texts = {_normal(text) for text in self.reading.texts(arm, *key)}
+                    if result and baseline != result[1] and len(self.baselines) > 1:
+                        yield f"index.html, {prompt.names[0]}: {arm} 'identical to {result[1]}' and not {baseline}"
+                    if shown_texts and not shown_texts & texts:
                         yield f"index.html, {prompt.names[0]}: {arm} is called identical to a text that it is not"
 
     @property
@@ -294,11 +296,11 @@ class Report:
         """The baselines of the run."""
         return {arm.baseline for arm in self.reading.arms.values()}
 
-    def _probabilities(self, arm: str, place: tuple[str, int], tables: list[Shown], where: str) -> Iterator[str]:
-        fork = self._fork(arm, *place)
+    def _probabilities(self, arm: str, prompt: tuple[str, int], tables: list[Shown], where: str) -> Iterator[str]:
+        fork = self._fork(arm, *prompt)
         if fork is None or fork["baseline_token"] is None:
             return
-        readings = self.reading.readings(arm, *place, fork)
+        readings = self.reading.readings(arm, *prompt, fork)
         if readings and not tables:
             yield f"{where}: no probabilities, but its target scored them"
         for table in tables:
@@ -307,7 +309,9 @@ class Report:
             for row in table.rows:
                 width = re.match(r"(\d+) tokens", row[0])
                 shape = f"verify {width[1]}" if width else "decode 1" if row[0] == "token by token" else "prefill"
-                reading = next((one for name, one in readings.items() if name.startswith(shape)), None)
+                reading = next(
+                    (shape_reading for name, shape_reading in readings.items() if name.startswith(shape)), None
+                )
                 if reading is None:
                     yield f"{where}: probabilities of another target"
                     continue
@@ -318,28 +322,28 @@ class Report:
 
     def _fork(self, arm: str, task: str, index: int) -> Row | None:
         for row in self.analysis["losslessness"]:
-            for one in row["comparisons"] if row["arm"] == arm else []:
-                if (one["task"], one["prompt_idx"]) == (task, index):
-                    return one["fork"]  # type: ignore[no-any-return]
+            for comparison in row["comparisons"] if row["arm"] == arm else []:
+                if (comparison["task"], comparison["prompt_idx"]) == (task, index):
+                    return comparison["fork"]  # type: ignore[no-any-return]
         return None
 
     def check_lossless(self) -> Iterator[str]:
         """Whether answers are alike, where they diverge, by what margin, and against which noise."""
         for row in self.analysis["losslessness"]:
             arm = row["arm"]
-            for one in row["comparisons"]:
-                where = f"analysis.json, {arm}, {one['task']}/{one['prompt_idx']}"
-                alike = self.reading.same_answer(arm, one["task"], one["prompt_idx"])
+            for answer in row["comparisons"]:
+                where = f"analysis.json, {arm}, {answer['task']}/{answer['prompt_idx']}"
+                alike = self.reading.same_answer(arm, answer["task"], answer["prompt_idx"])
                 self.looked_at["comparison"].add(arm)
-                told = one["outcome"] not in {"undetermined", "degenerate"}
-                if told and (one["outcome"] == "identical") != all(alike):
-                    yield f"{where}: {one['outcome']}, but by its own baseline {alike}"
-                if one["blocks_compared"] != len(alike):
-                    yield f"{where}: {one['blocks_compared']} blocks compared, of its own baseline {len(alike)}"
-                if one["blocks_differing"] != alike.count(False):
-                    yield f"{where}: {one['blocks_differing']} blocks differ, by its own baseline {alike}"
-                if one["fork"]:
-                    yield from self._margins(arm, one, where)
+                decided = answer["outcome"] not in {"undetermined", "degenerate"}
+                if decided and (answer["outcome"] == "identical") != all(alike):
+                    yield f"{where}: {answer['outcome']}, but by its own baseline {alike}"
+                if answer["blocks_compared"] != len(alike):
+                    yield f"{where}: {answer['blocks_compared']} blocks compared, of its own baseline {len(alike)}"
+                if answer["blocks_differing"] != alike.count(False):
+                    yield f"{where}: {answer['blocks_differing']} blocks differ, by its own baseline {alike}"
+                if answer["fork"]:
+                    yield from self._margins(arm, answer, where)
             if row["counts"] != Counter(comparison["outcome"] for comparison in row["comparisons"]):
                 yield f"analysis.json, {arm}: {row['counts']} are not the outcomes of its comparisons"
             for noise in row["noise"]:
@@ -347,31 +351,32 @@ class Report:
         yield from self._noise_tables()
         yield from self._fork_tables()
 
-    def _margins(self, arm: str, one: Row, where: str) -> Iterator[str]:
-        fork = one["fork"]
+    def _margins(self, arm: str, comparison: Row, where: str) -> Iterator[str]:
+        fork = comparison["fork"]
         if fork["unit"] == "token":
-            pairs = self.reading.pairs(arm, one["task"], timed=False)
+            pairs = self.reading.pairs(arm, comparison["task"], timed=False)
             ids = [
                 [side["token_ids"] or [] for side in pair]
                 for pair in pairs
-                if pair[0]["prompt_idx"] == one["prompt_idx"]
+                if pair[0]["prompt_idx"] == comparison["prompt_idx"]
             ]
             long_enough = [pair for pair in ids if min(map(len, pair)) > fork["index"]]
-            at = {
+            tokens_there = {
                 (ours[fork["index"]], theirs[fork["index"]])
                 for ours, theirs in long_enough
                 if ours[: fork["index"]] == theirs[: fork["index"]]
             }
-            if long_enough and (fork["arm_token"], fork["baseline_token"]) not in at:
-                yield f"{where}: diverges by {fork['baseline_token']}, {fork['arm_token']}, by its baseline {at}"
-        readings = self.reading.readings(arm, one["task"], one["prompt_idx"], fork)
+            if long_enough and (fork["arm_token"], fork["baseline_token"]) not in tokens_there:
+                yield f"{where}: diverges by {fork['baseline_token']}, {fork['arm_token']}, not {tokens_there}"
+        readings = self.reading.readings(arm, comparison["task"], comparison["prompt_idx"], fork)
         for shape in fork["shapes"]:
-            own = readings.get(f"{shape['shape']} {shape['width']}")
-            if own is None or own["token"] is None or own["rival"] is None:
+            reading = readings.get(f"{shape['shape']} {shape['width']}")
+            if reading is None or reading["token"] is None or reading["rival"] is None:
                 continue
             self.looked_at["margin"].add(arm)
-            if not same(shape["margin"], own["token"] - own["rival"]):
-                yield f"{where}: margin {shape['margin']} ({shape['shape']}), its own is {own['token'] - own['rival']}"
+            margin = reading["token"] - reading["rival"]
+            if not same(shape["margin"], margin):
+                yield f"{where}: margin {shape['margin']} ({shape['shape']}), its own is {margin}"
         if fork["shapes"] and not readings:
             yield f"{where}: has margins, but its own target did not score it"
 
@@ -390,12 +395,12 @@ class Report:
 
     def floors(self, width: int) -> dict[str | None, float | None]:
         """The noise floor at a width, of every target that was scored."""
-        found = {}
+        floors = {}
         for row in self.analysis["losslessness"]:
             for noise in row["noise"]:
                 if noise["width"] == width:
-                    found[self.reading.arms[row["arm"]].part] = noise["floor"]
-        return found
+                    floors[self.reading.arms[row["arm"]].part] = noise["floor"]
+        return floors
 
     def _noise_tables(self) -> Iterator[str]:
         """A table of noise floors has a row for each target and width, and says which target."""
@@ -446,8 +451,8 @@ class Report:
     def check_sentences(self) -> Iterator[str]:
         """What sentences say of an arm: its speed-up, its acceptance, what its rounds cost and yield."""
         for where, text in self.texts.items():
-            for arm, said in self._said(text):
-                yield from self._sentence(where, arm, said)
+            for arm, sentence in self._said(text):
+                yield from self._sentence(where, arm, sentence)
             names = sorted(self.reading.speculating, key=len, reverse=True)
             pattern = rf"(?<![\w.-])`?({'|'.join(map(re.escape, names))})`?(?: \(|, | ran | is |: )(\d+\.\d\d)×"
             for arm, number in re.findall(pattern, text) if names else []:
@@ -466,7 +471,7 @@ class Report:
             if result and result[1] in self.reading.arms and result[1] in self.reading.speculating:
                 yield result[1], result[2]
 
-    def _sentence(self, where: str, arm: str, said: str) -> Iterator[str]:
+    def _sentence(self, where: str, arm: str, sentence: str) -> Iterator[str]:
         rounds, accepted = self.reading.round(arm), self.reading.acceptance(arm)
         for pattern, value in (
             (r"(\d+\.\d\d)× the baseline", self._headline(arm)),
@@ -474,10 +479,10 @@ class Report:
             (r"a round cost (\d+\.\d+) baseline steps", rounds.get("cost")),
             (r"baseline steps and yielded (\d+\.\d+) tokens", accepted.get("acceptance_length")),
         ):
-            for number in re.findall(pattern, said):
+            for number in re.findall(pattern, sentence):
                 self.looked_at["sentence"].add(arm)
                 if not shows(number, value):
-                    yield f"{where}: {arm}: {said[:60]}…: {number}, its own is {value}"
+                    yield f"{where}: {arm}: {sentence[:60]}…: {number}, its own is {value}"
 
     def check_intervals(self) -> Iterator[str]:
         """An arm's speed-up has one interval, that of all claims together, wherever it is shown."""
@@ -512,15 +517,17 @@ class Report:
                 if table.where == "speedup.csv" and row["interval_low"]:
                     stored = row["interval_low"], row["interval_high"]
                     yield from self._interval(table.where, arm, stored, ends[arm, task])
-                    if more := [name for name in row if re.search("simultaneous|like_these|pointwise", name)]:
-                        yield f"{table.where}: a second interval, {', '.join(more)}"
+                    if extra := [name for name in row if re.search("simultaneous|like_these|pointwise", name)]:
+                        yield f"{table.where}: a second interval, {', '.join(extra)}"
         for row in [*self.page.data["speedups"], *({**row, "task": ALL} for row in self.page.data["payoff"])]:
-            own = ends[row["arm"], row["task"]] if self.reading.arms[row["arm"]].one_at_a_time else None
-            if own and row["low"] is not None:
-                yield from self._interval("plot of index.html", row["arm"], (str(row["low"]), str(row["high"])), own)
+            stored_ends = ends[row["arm"], row["task"]] if self.reading.arms[row["arm"]].one_at_a_time else None
+            if stored_ends and row["low"] is not None:
+                yield from self._interval(
+                    "plot of index.html", row["arm"], (str(row["low"]), str(row["high"])), stored_ends
+                )
         for where, text in self.texts.items():
-            for arm, said in self._said(text):
-                for shown in re.findall(r"× the baseline[^.]* \((?:95 % interval )?(\d.\d\d) to (\d.\d\d)", said):
+            for arm, sentence in self._said(text):
+                for shown in re.findall(r"× the baseline[^.]* \((?:95 % interval )?(\d.\d\d) to (\d.\d\d)", sentence):
                     yield from self._interval(f"{where}, sentence", arm, shown, ends[arm, ALL])
 
     def _second_intervals(self, row: Row) -> Iterator[str]:
@@ -534,20 +541,24 @@ class Report:
             if not same(ends and [ends["low"], ends["high"]], None if second is None else list(second)):
                 yield f"analysis.json, {row['arm']}, {row['task']}: {name} {ends}, its own is {second}"
 
-    def _interval(self, where: str, arm: str, shown: tuple[str, str], own: Row | None) -> Iterator[str]:
+    def _interval(self, where: str, arm: str, shown: tuple[str, str], stored: Row | None) -> Iterator[str]:
         self.looked_at["interval"].add(arm)
         rounded = len(shown[0]) < 12  # the plot's numbers have six digits
-        ends = [float(f"{own[end]:.6g}") if rounded else own[end] for end in ("low", "high")] if own else [None, None]
+        ends = (
+            [float(f"{stored[end]:.6g}") if rounded else stored[end] for end in ("low", "high")]
+            if stored
+            else [None, None]
+        )
         if not all(map(agrees, shown, ends)):
-            yield f"{where}: {arm} {' to '.join(shown)}, its one interval is {own}"
+            yield f"{where}: {arm} {' to '.join(shown)}, its one interval is {stored}"
 
     def check_warnings(self) -> Iterator[str]:
         """One list of warnings, with one count."""
         kinds = len({(row["id"], row["why"], row["todo"], row["seen"] * (row["id"] == "noted"))
                      for row in self.analysis["warnings"]})  # fmt: skip
-        said = [row["seen"] for row in self.analysis["warnings"]]
+        observations = [row["seen"] for row in self.analysis["warnings"]]
         for note in self.reading.manifest.get("warnings", []):
-            if note not in said:
+            if note not in observations:
                 yield f"analysis.json lacks a warning of the run: {note[:60]}"
         for where, pattern in (("terminal", r"(\d+) warnings?:"), ("index.html", r"Warnings \((\d+)\)")):
             for number in re.findall(pattern, self.texts[where]):
@@ -567,12 +578,12 @@ class Report:
                 shown, text = re.match(r"[\d.]+$", rates[arm]), re.match(r"([\d.]+)×", row.get("speed-up", ""))
                 if arm is None or not shown or not text or not self.reading.arms[arm].one_at_a_time:
                     continue
-                own = self.reading.arms[arm].baseline
+                baseline = self.reading.arms[arm].baseline
                 note = next((text for where, text in self.texts.items() if table.where.startswith(where)), "")
-                told = re.findall(r"the baseline at ([\d.]+) tok/s: ((?:(?!\. )[^;])*)", " ".join(note.split()))
+                named = re.findall(r"the baseline at ([\d.]+) tok/s: ((?:(?!\. )[^;])*)", " ".join(note.split()))
                 names = re.compile(rf"(?<![\w.-]){re.escape(arm)}(?![\w-])")
-                noted = [rate for rate, arms in told if names.search(arms)]
-                base = (noted or [rates.get(own, "")])[0]
+                noted = [rate for rate, arms in named if names.search(arms)]
+                base = (noted or [rates.get(baseline, "")])[0]
                 self.looked_at["quotient"].add(arm)
                 if not _quotient(shown[0], base, text[1]):
                     yield f"{table.where}: {arm}: {shown[0]} / {base} tok/s stands beside {text[1]}×"
@@ -595,24 +606,24 @@ class Report:
             for name, bits in re.findall(r"\b(f32|b?f16|q8_0), ([\d.]+) bits per weight", text):
                 if not 0.8 < float(bits) / {"f32": 32, "q8_0": 8.5}.get(name, 16) < 1.25:
                     yield f"{where}: {name}, {bits} bits per weight"
-            for arm, said in self._said(text):
-                if "α" in said:
-                    yield f"{where}: {arm}: α is not defined beside the accepted share: {said[-80:]}"
+            for arm, sentence in self._said(text):
+                if "α" in sentence:
+                    yield f"{where}: {arm}: α is not defined beside the accepted share: {sentence[-80:]}"
 
     def check_one_value(self) -> Iterator[str]:
         """The same quantity of the same arm has one value: what one place rounds up, another does not round down."""
-        said: dict[tuple[str, str], set[str]] = defaultdict(set)
+        values_of: dict[tuple[str, str], set[str]] = defaultdict(set)
         for text in self.texts.values():
             for arm, sentence in self._said(text):
-                said["detectable change", arm].update(re.findall(r"change of (\d+) %", sentence))
-                said["acceptance", arm].update(re.findall(r"(\d+) % of (?:its|the) draft", sentence))
+                values_of["detectable change", arm].update(re.findall(r"change of (\d+) %", sentence))
+                values_of["acceptance", arm].update(re.findall(r"(\d+) % of (?:its|the) draft", sentence))
         for table in self.shown:
             for row in table.dicts():
                 name = self.arm_of(row)
                 if name and row.get("task", ALL) == ALL:
-                    said["detectable change", name].update(re.findall(r"detects (\d+) %", " ".join(row.values())))
-                    said["detectable change", name].update(re.findall(r"^(\d+) %", row.get("detects", "")))
-        for (kind, arm), values in said.items():
+                    values_of["detectable change", name].update(re.findall(r"detects (\d+) %", " ".join(row.values())))
+                    values_of["detectable change", name].update(re.findall(r"^(\d+) %", row.get("detects", "")))
+        for (kind, arm), values in values_of.items():
             if len(values) > 1:
                 yield f"{arm}: {kind} is {' %, '.join(sorted(values))} % on one page"
 
@@ -625,8 +636,12 @@ class Report:
                 arm = self.arm_of(row)
                 if arm and row.get("speed-up") == "inactive":
                     for where, text in self.texts.items():
-                        told = [said for name, said in self._said(text) if name == arm and "× the baseline" in said]
-                        if told or re.search(rf"(?<![\w.-])`?{re.escape(arm)}`?(?: \(|, )\d+\.\d\d×", text):
+                        sentences = [
+                            sentence
+                            for name, sentence in self._said(text)
+                            if name == arm and "× the baseline" in sentence
+                        ]
+                        if sentences or re.search(rf"(?<![\w.-])`?{re.escape(arm)}`?(?: \(|, )\d+\.\d\d×", text):
                             yield f"{where}: {arm} is inactive, and a speed-up is told of it"
         if not self.terminal:
             return
@@ -636,7 +651,7 @@ class Report:
                 if "Speculative decoding pays here" in flat and refusal in flat and len(self.baselines) == 1:
                     yield f"{where}: 'pays here' and '{refusal}'"
         runs = {where: set(re.findall(r"Run (?:it )?with ([\w.-]+)", text)) for where, text in self.texts.items()}
-        if len({frozenset(found) for found in runs.values() if found}) > 1:
+        if len({frozenset(arms) for arms in runs.values() if arms}) > 1:
             yield f"what to run: {runs}"
 
     def complaints(self) -> list[str]:
@@ -670,13 +685,13 @@ def _quotient(rate: str, base: str, ratio: str) -> bool:
     return ends[0][0] / ends[1][1] <= ends[2][1] and ends[0][1] / ends[1][0] >= ends[2][0]
 
 
-def same(found: Any, wanted: Any) -> bool:
+def same(value: Any, wanted: Any) -> bool:
     """Whether two values are equal but for the last digits."""
-    if isinstance(found, list) and isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(same, found, wanted))
-    if found is None or wanted is None:
-        return found is wanted
-    return bool(abs(found - wanted) <= 1e-6 * max(abs(wanted), 1e-9))
+    if isinstance(value, list) and isinstance(wanted, list):
+        return len(value) == len(wanted) and all(map(same, value, wanted))
+    if value is None or wanted is None:
+        return value is wanted
+    return bool(abs(value - wanted) <= 1e-6 * max(abs(wanted), 1e-9))
 
 
 def _normal(text: str) -> str:

@@ -27,7 +27,7 @@ class Shown:
 
 def markdown_tables(text: str, where: str = "report.md") -> list[Shown]:
     """The tables of a Markdown text, each named by the heading above it."""
-    found: list[Shown] = []
+    tables: list[Shown] = []
     heading, lines = "", text.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("#"):
@@ -38,8 +38,8 @@ def markdown_tables(text: str, where: str = "report.md") -> list[Shown]:
                 if not row.startswith("|"):
                     break
                 rows.append(_cells(row))
-            found.append(Shown(f"{where}, {heading}", _cells(line), rows))
-    return found
+            tables.append(Shown(f"{where}, {heading}", _cells(line), rows))
+    return tables
 
 
 def _cells(line: str) -> list[str]:
@@ -136,24 +136,24 @@ class Prompt:
 
 def terminal_tables(text: str) -> list[Shown]:
     """Tables of the terminal, on a wide one: columns stand two spaces and more apart."""
-    found: list[Shown] = []
+    tables: list[Shown] = []
     for line in text.splitlines():
         cells = re.split(r" {2,}", line.strip())
         if cells[0] in {"Arm", "Task"} and len(cells) > 3:
-            found.append(Shown("terminal", cells, []))
-        elif found and found[-1].headers and len(cells) == len(found[-1].headers):
-            found[-1].rows.append(cells)
-    return found
+            tables.append(Shown("terminal", cells, []))
+        elif tables and tables[-1].headers and len(cells) == len(tables[-1].headers):
+            tables[-1].rows.append(cells)
+    return tables
 
 
 def csv_tables(folder: Path) -> list[Shown]:
     """The CSV files of a report."""
-    found = []
+    tables = []
     for file in sorted(folder.glob("*.csv")):
         with file.open(encoding="utf-8", newline="") as stream:
             rows = list(csv.reader(stream))
-        found.append(Shown(file.name, rows[0], rows[1:]))
-    return found
+        tables.append(Shown(file.name, rows[0], rows[1:]))
+    return tables
 
 
 def agrees(text: str, value: float | None) -> bool:

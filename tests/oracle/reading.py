@@ -28,10 +28,10 @@ class Arm:
     """What an arm was, by the manifest and the recipe in it."""
 
     name: str
-    of: str
+    setting_name: str
     conditions: tuple[Any, ...]
     """How the target computes and how it is asked; arms of one baseline agree in all of it."""
-    again: bool
+    is_second_cell: bool
     setting: Row | None
     part: str | None
     axes: dict[str, str]
@@ -95,23 +95,23 @@ class Reading:
         manifest, recipe = self.manifest, self.manifest.get("recipe", {})
         setups: dict[str, Row] = {setup["name"]: setup for setup in manifest.get("setups", [])}
         planned: dict[str, Row] = {setup["name"]: setup for setup in recipe.get("setups", [])}
-        asked: dict[str, Row] = {arm["name"]: arm for arm in recipe.get("arms", [])}
-        found: dict[str, Arm] = {}
+        planned_arms: dict[str, Row] = {arm["name"]: arm for arm in recipe.get("arms", [])}
+        arms: dict[str, Arm] = {}
         for arm in manifest.get("arms", []):
             setup = setups.get(arm.get("setup") or "", manifest)
             plan = planned.get(arm.get("setup") or "") or recipe
-            cache = (asked.get(arm["name"], {}).get("cache_type") or {}).get("target")
+            cache = (planned_arms.get(arm["name"], {}).get("cache_type") or {}).get("target")
             binary = (setup["engine"] or {}).get("binary")
             target: Row = setup.get("target") or {}
             condition = (arm.get("context_length"), arm.get("concurrency", 1), arm.get("rate"), arm.get("temperature"))
             computes = (_sha(target), binary, json.dumps(plan.get("engine"), sort_keys=True), cache)
             length = None if condition[0] is None else f"ctx{condition[0]}"
             uses_draft = str((arm.get("speculation") or {}).get("type", "")).startswith(("draft-", "assisted"))
-            found[arm["name"]] = Arm(
+            arms[arm["name"]] = Arm(
                 name=arm["name"],
-                of=arm.get("of") or arm["name"],
+                setting_name=arm.get("of") or arm["name"],
                 conditions=(*computes, *condition),
-                again=bool(arm.get("again")),
+                is_second_cell=bool(arm.get("again")),
                 setting=arm.get("speculation"),
                 part="-".join(filter(None, (arm.get("group"), length))) or None,
                 axes=(setup if arm.get("setup") else {}).get("axes", {}),
@@ -124,19 +124,20 @@ class Reading:
                 synthetic="--spec-synth-rates" in (arm.get("argv") or []),
             )
         for label in labels:  # a study's file has nothing else
-            found.setdefault(
+            arms.setdefault(
                 label, Arm(label, label, (), False, None, None, {}, None, None, None, None, [], one_at_a_time=True)
             )
         for cell in manifest.get("cells", []):
-            if cell["arm"] in found and cell.get("attestation"):
-                found[cell["arm"]].attested.add(cell["attestation"]["state"])
+            if cell["arm"] in arms and cell.get("attestation"):
+                arms[cell["arm"]].attested.add(cell["attestation"]["state"])
         name = manifest.get("baseline", baseline)
-        of = found[name].of
-        for one in found.values():
-            alike = [arm for arm in found.values() if arm.conditions == one.conditions]
-            one.baseline = next((arm.name for arm in alike if arm.of == of and not arm.again), "")
-            one.second = next((arm.name for arm in alike if arm.again), None)
-        return found
+        setting = arms[name].setting_name
+        for row in arms.values():
+            alike = [arm for arm in arms.values() if arm.conditions == row.conditions]
+            first_cells = [arm.name for arm in alike if arm.setting_name == setting and not arm.is_second_cell]
+            row.baseline = next(iter(first_cells), "")
+            row.second = next((arm.name for arm in alike if arm.is_second_cell), None)
+        return arms
 
     @cached_property
     def disturbed(self) -> set[tuple[str, int]]:
@@ -170,7 +171,7 @@ class Reading:
     @property
     def speculating(self) -> list[str]:
         """The arms that are compared with a baseline; a second cell of it is none of them."""
-        return [arm.name for arm in self.arms.values() if arm.name != arm.baseline and not arm.again]
+        return [arm.name for arm in self.arms.values() if arm.name != arm.baseline and not arm.is_second_cell]
 
     # Answers.
 
@@ -181,48 +182,50 @@ class Reading:
     def scope(self, arm: str) -> Row:
         """What the verdict on an arm's output is about."""
         rows = self.rows(arm)
+        planned: Row = next((row for row in self.manifest.get("arms", []) if row["name"] == arm), {})
         ends: Row = {}
         for key in ("prompt_tokens", "n_predicted"):
             lengths = [row[key] for row in rows if row.get(key) is not None]
             ends[key] = [min(lengths), max(lengths)] if lengths and len(lengths) == len(rows) else None
         return {
-            "requests_per_process": max((len(own) for key, own in self.processes.items() if key[0] == arm), default=0),
+            "requests_per_process": max(
+                (len(keys) for (name, *_), keys in self.processes.items() if name == arm), default=0
+            ),
             "prompts": len(self.prompts),
             "prompt_tokens": ends["prompt_tokens"],
             "answer_tokens": ends["n_predicted"],
-            "concurrency": next((one["concurrency"] for one in self.manifest.get("arms", []) if one["name"] == arm
-                                 and "concurrency" in one), 1),
-        }  # fmt: skip
+            "concurrency": planned.get("concurrency", 1),
+        }
 
     def pairs(self, arm: str, task: str = ALL, block: int | None = None, *, timed: bool = True) -> list[Pair]:
         """An arm's answers beside those of its own baseline to the same prompt in the same block."""
-        found = []
+        pairs = []
         for key, record in self.at.items():
             if key[0] == arm and task in (ALL, key[1]) and block in (None, key[3]):
-                other = self.at.get((self.arms[arm].baseline, *key[1:]))
-                if other and not (timed and not (rate(record) and rate(other))):
-                    found.append((record, other))
-        return found
+                theirs = self.at.get((self.arms[arm].baseline, *key[1:]))
+                if theirs and not (timed and not (rate(record) and rate(theirs))):
+                    pairs.append((record, theirs))
+        return pairs
 
-    def _second(self, arm: str, other: Row) -> Row | None:
+    def _second(self, arm: str, theirs: Row) -> Row | None:
         """The second cell's answer beside the baseline's, for every arm but the second cell itself."""
         twin = self.arms[arm].second
         if twin is None or twin == arm:
             return None
-        block = other["block"] if other.get("schema") else other["rep"]
-        return self.at.get((twin, other["task"], other["prompt_idx"], block))
+        block = theirs["block"] if theirs.get("schema") else theirs["rep"]
+        return self.at.get((twin, theirs["task"], theirs["prompt_idx"], block))
 
-    def _baseline_s(self, arm: str, other: Row) -> float:
-        own, second = decode_s(other), self._second(arm, other)
+    def _baseline_s(self, arm: str, theirs: Row) -> float:
+        first, second = decode_s(theirs), self._second(arm, theirs)
         if second is None or not rate(second):
-            return own
-        return float((own + decode_s(second) / (second["n_predicted"] - 1) * (other["n_predicted"] - 1)) / 2)
+            return first
+        return float((first + decode_s(second) / (second["n_predicted"] - 1) * (theirs["n_predicted"] - 1)) / 2)
 
-    def _baseline_e2e(self, arm: str, other: Row) -> float:
-        own, second = other["e2e_s"], self._second(arm, other)
+    def _baseline_e2e(self, arm: str, theirs: Row) -> float:
+        first, second = theirs["e2e_s"], self._second(arm, theirs)
         if second is None or not second.get("e2e_s"):
-            return float(own)
-        return float((own + second["e2e_s"] / second["n_predicted"] * other["n_predicted"]) / 2)
+            return float(first)
+        return float((first + second["e2e_s"] / second["n_predicted"] * theirs["n_predicted"]) / 2)
 
     # Speed.
 
@@ -232,9 +235,9 @@ class Reading:
 
     def _sums(self, arm: str, ours: Row, theirs: Row) -> tuple[float, float, float, float]:
         """Tokens and time of a pair; an answer that counts as 1.00× has the baseline's pace."""
-        tokens, other, other_s = ours["n_predicted"] - 1, theirs["n_predicted"] - 1, self._baseline_s(arm, theirs)
+        tokens, base_tokens, base_s = ours["n_predicted"] - 1, theirs["n_predicted"] - 1, self._baseline_s(arm, theirs)
         as_one = (ours["task"], ours["prompt_idx"]) in self._counted_as_one(arm)
-        return tokens, tokens * other_s / other if as_one else decode_s(ours), other, other_s
+        return tokens, tokens * base_s / base_tokens if as_one else decode_s(ours), base_tokens, base_s
 
     def _counted_as_one(self, arm: str) -> set[tuple[str, int]]:
         """The prompts for which an arm that copies text never drafted, where they ran within 2 % of the baseline."""
@@ -253,8 +256,8 @@ class Reading:
                              if (pair[0]["task"], pair[0]["prompt_idx"]) in idle]  # fmt: skip
                     if (ratio := _ratio([self._sums(arm, *pair) for pair in pairs])) is not None:
                         logs.append(math.log(ratio))
-                every = [pair for pair in self.pairs(arm) if (pair[0]["task"], pair[0]["prompt_idx"]) in idle]
-                middle = _ratio([self._sums(arm, *pair) for pair in every])
+                idle_pairs = [pair for pair in self.pairs(arm) if (pair[0]["task"], pair[0]["prompt_idx"]) in idle]
+                middle = _ratio([self._sums(arm, *pair) for pair in idle_pairs])
                 if len(logs) >= 3 and middle is not None:
                     half = float(student.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / len(logs) ** 0.5
                     if middle * math.exp(-half) >= 0.98 and middle * math.exp(half) <= 1.02:
@@ -264,25 +267,25 @@ class Reading:
     def speed(self, arm: str, task: str = ALL) -> Row:
         """The speed-ups of an arm by every definition."""
         pairs = self.pairs(arm, task)
-        matched, ratios, whole = [], [], []
+        matched, ratios, waited = [], [], []
         for ours, theirs in pairs:
-            tokens, seconds, other, base_s = self._sums(arm, ours, theirs)
-            ratios.append(tokens / seconds / (other / base_s))
-            common = min(tokens, other)
-            matched.append((common, common * seconds / tokens, common, common * base_s / other))
+            tokens, seconds, base_tokens, base_s = self._sums(arm, ours, theirs)
+            ratios.append(tokens / seconds / (base_tokens / base_s))
+            common = min(tokens, base_tokens)
+            matched.append((common, common * seconds / tokens, common, common * base_s / base_tokens))
             if ours.get("e2e_s") and theirs.get("e2e_s"):
                 times = ours["e2e_s"], self._baseline_e2e(arm, theirs)
-                whole.append((ours["n_predicted"], times[0], theirs["n_predicted"], times[1]))
+                waited.append((ours["n_predicted"], times[0], theirs["n_predicted"], times[1]))
         blocks = [value for block in self.blocks if (value := self.pooled(arm, task, block))]
-        asked = len([prompt for prompt in self.prompts if task in (ALL, prompt[0])]) * len(self.blocks_of(arm))
-        endings = [(one["n_predicted"], one.get("finish_reason")) for pair in pairs for one in pair]
+        requested = len([prompt for prompt in self.prompts if task in (ALL, prompt[0])]) * len(self.blocks_of(arm))
+        endings = [(answer["n_predicted"], answer.get("finish_reason")) for pair in pairs for answer in pair]
         sums = [sum(column) for column in zip(*(self._sums(arm, *pair) for pair in pairs), strict=True)]
         return {
             "pooled": self.pooled(arm, task),
             "decode_rate": sums[0] / sums[1] if sums else None,
             "baseline_rate": sums[2] / sums[3] if sums else None,
             "median": statistics.median(ratios) if ratios else None,
-            "end_to_end": _ratio(whole),
+            "end_to_end": _ratio(waited),
             "ttft_ratio": _ratio(
                 [(a["ttft_s"], 1, b["ttft_s"], 1) for a, b in pairs if a.get("ttft_s") and b.get("ttft_s")]
             ),
@@ -292,7 +295,7 @@ class Reading:
             "highest_block": max(blocks) if len(blocks) > 1 else None,
             "pairs": len(pairs),
             "pairs_unequal": sum(ours != theirs for ours, theirs in zip(endings[::2], endings[1::2], strict=True)),
-            "pairs_missing": asked - len(self.pairs(arm, task, timed=False)),
+            "pairs_missing": requested - len(self.pairs(arm, task, timed=False)),
         }
 
     def intervals(self, arm: str, task: str = ALL) -> dict[str, tuple[float, float] | None]:
@@ -344,15 +347,15 @@ class Reading:
             stratum = [sum(column) for column in zip(*prompts, strict=True)]
             logs = []
             for prompt in prompts:  # the others of its task stand for the whole task
-                without = [all_ - (size * own - of_task) / (size - 1)
-                           for all_, own, of_task in zip(everything, prompt, stratum, strict=True)]  # fmt: skip
+                without = [all_ - (size * of_prompt - of_task) / (size - 1)
+                           for all_, of_prompt, of_task in zip(everything, prompt, stratum, strict=True)]  # fmt: skip
                 logs.append(math.log(without[0] / without[1] / (without[2] / without[3])))
             jackknife += (size - 1) * statistics.pvariance(logs)
         seconds = [prompt[3] for prompt in sums.values()]
         freedom = max(1.0, sum(seconds) ** 2 / sum(second**2 for second in seconds) - 1)
         total = mean[0] + jackknife
-        both = total, total**2 / (mean[0] ** 2 / mean[1] + jackknife**2 / freedom)
-        lows, highs = zip(_ends(middle, mean, level), _ends(middle, both, level), strict=True)
+        widened = total, total**2 / (mean[0] ** 2 / mean[1] + jackknife**2 / freedom)
+        lows, highs = zip(_ends(middle, mean, level), _ends(middle, widened, level), strict=True)
         return min(lows), max(highs)
 
     def throughput(self, arm: str, task: str) -> Row:
@@ -407,17 +410,19 @@ class Reading:
             return {}
         drafted, accepted = (sum(row[key] or 0 for row in rows) for key in ("draft_n", "draft_n_accepted"))
         with_rounds = [row for row in rows if row.get("rounds")]
-        known = bool(rows) and all(row.get("rounds") is not None for row in rows)
-        rounds = sum(row["rounds"] for row in with_rounds) if known else None
+        reported = bool(rows) and all(row.get("rounds") is not None for row in rows)
+        rounds = sum(row["rounds"] for row in with_rounds) if reported else None
         decoded = sum(row["n_predicted"] - 1 for row in rows)
-        places = [row["accepted_by_position"] for row in rows if row.get("accepted_by_position")]
-        width = max(map(len, places), default=0)
-        by_place = [sum(place[at] for place in places if at < len(place)) for at in range(width)]
+        by_answer = [row["accepted_by_position"] for row in rows if row.get("accepted_by_position")]
+        width = max(map(len, by_answer), default=0)
+        by_place = [
+            sum(counts[position] for counts in by_answer if position < len(counts)) for position in range(width)
+        ]
         before = [rounds, *by_place]  # a position is reached after the one before it, and where a draft has it
         drafts = [row["drafted_by_position"] for row in rows if row.get("drafted_by_position")]
         if drafts:
-            before = [min(count, sum(draft[at] for draft in drafts if at < len(draft)))
-                      for at, count in enumerate(before[:width])]  # fmt: skip
+            before = [min(count, sum(draft[position] for draft in drafts if position < len(draft)))
+                      for position, count in enumerate(before[:width])]  # fmt: skip
         return {
             "drafted": drafted,
             "accepted": accepted,
@@ -428,7 +433,7 @@ class Reading:
             "tokens_per_step": decoded / (decoded - accepted) if decoded > accepted else None,
             "rate_by_request": _mean([row["draft_n_accepted"] / row["draft_n"] for row in rows if row["draft_n"]]),
             "rate_by_task": self._rate_by_task(arm) if task == ALL else None,
-            "position_unconditional": [place / rounds for place in by_place] if rounds else None,
+            "position_unconditional": [counts / rounds for counts in by_place] if rounds else None,
             "position_conditional": [
                 count / reached for count, reached in zip(by_place, before, strict=False) if reached
             ]
@@ -509,12 +514,12 @@ class Reading:
     def readings(self, arm: str, task: str, index: int, fork: Row) -> dict[str, Row]:
         """The log-probabilities of both tokens at a divergence, by the target of the arm's own part, by shape."""
         key = (task, index, fork["index"], fork["baseline_token"], fork["arm_token"])
-        for place in (self.scores(self.arms[arm].part) or {}).get("positions", []):
+        for scored in (self.scores(self.arms[arm].part) or {}).get("positions", []):
             if (
-                tuple(place[name] for name in ("task", "prompt_idx", "index", "token", "rival")) == key
-                and place["fork"]
+                tuple(scored[name] for name in ("task", "prompt_idx", "index", "token", "rival")) == key
+                and scored["fork"]
             ):
-                return {f"{reading['shape']} {reading['width']}": reading for reading in place["readings"]}
+                return {f"{reading['shape']} {reading['width']}": reading for reading in scored["readings"]}
         return {}
 
     def losses(self, part: str | None, width: int) -> list[tuple[float, float]]:
@@ -526,20 +531,20 @@ class Reading:
                 for answer in audit["answers"]
             }
             return [
-                (answers[scored_pass["task"], scored_pass["prompt_idx"], scored_pass["token_sha"]][place], loss)
+                (answers[scored_pass["task"], scored_pass["prompt_idx"], scored_pass["token_sha"]][scored], loss)
                 for scored_pass in audit["passes"]
                 if scored_pass["width"] == width and scored_pass["slots"] == 1
-                for place, loss in zip(scored_pass["places"], scored_pass["losses"], strict=True)
+                for scored, loss in zip(scored_pass["places"], scored_pass["losses"], strict=True)
             ]
-        found = []
-        for place in (self.scores(part) or {}).get("positions", []):
-            margin = {(shape["shape"], shape["width"]): shape["token"] - shape["rival"] for shape in place["readings"]
+        losses = []
+        for scored in (self.scores(part) or {}).get("positions", []):
+            margin = {(shape["shape"], shape["width"]): shape["token"] - shape["rival"] for shape in scored["readings"]
                       if shape["token"] is not None and shape["rival"] is not None}  # fmt: skip
-            alone, widths = margin.get(("decode", 1)), (width, min(width, place["index"]))  # no more than there are
+            single, widths = margin.get(("decode", 1)), (width, min(width, scored["index"]))  # no more than there are
             at_once = next((margin["verify", width] for width in widths if ("verify", width) in margin), None)
-            if alone is not None and at_once is not None and not place["fork"]:
-                found.append((alone, alone - at_once))
-        return found
+            if single is not None and at_once is not None and not scored["fork"]:
+                losses.append((single, single - at_once))
+        return losses
 
     def tokens_of(self, part: str | None) -> int:
         """All tokens that the part's arms answered in one block, those of a second cell among them."""
@@ -607,13 +612,13 @@ def sound(row: Row) -> bool:
     )
 
 
-def _shared(variance: Variance, others: list[Variance]) -> Variance:
+def _shared(variance: Variance, peers: list[Variance]) -> Variance:
     """An arm's variance, drawn towards the mean of the others' unless it is plainly larger."""
-    if not others:
+    if not peers:
         return variance
-    weights = sum(freedom for _, freedom in others)
-    mean = sum(value * freedom for value, freedom in others) / weights
-    prior = min(6.0, weights / (1 + (len(others) - 1) / 4))
+    weights = sum(freedom for _, freedom in peers)
+    mean = sum(value * freedom for value, freedom in peers) / weights
+    prior = min(6.0, weights / (1 + (len(peers) - 1) / 4))
     if variance[0] and (not mean or fisher.sf(variance[0] / mean, variance[1], prior) < 0.2):
         return variance
     total = variance[1] + prior
@@ -651,8 +656,8 @@ def _ratio(sums: list[tuple[float, float, float, float]]) -> float | None:
 
 
 def _median(values: list[Any]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    reported = [value for value in values if value is not None]
+    return statistics.median(reported) if reported else None
 
 
 def _mean(values: list[float]) -> float | None:

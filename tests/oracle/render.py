@@ -16,14 +16,14 @@ WIDE = {"COLUMNS": "400", "NO_COLOR": "1"}
 
 def rendered(run: Path, into: Path) -> Report:
     """Write a report by `benchctl report`, on a terminal wide enough for every table, and read the run again."""
-    made = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--output", str(into)], env=WIDE)
-    assert made.exit_code == 0, made.output or made.exception
+    result = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--output", str(into)], env=WIDE)
+    assert result.exit_code == 0, result.output or result.exception
     (page,) = into.rglob("index.html")
-    return Report(Reading(run), page.parent, made.stdout)
+    return Report(Reading(run), page.parent, result.stdout)
 
 
 def kept(name: str) -> Path:
     """A run of the repository, by its recipe and the beginning of its id."""
     recipe, _, run = name.partition("/")
-    (found,) = (path for path in (ROOT / "results" / recipe).glob(f"{run}*") if (path / "records.jsonl").exists())
-    return found
+    (folder,) = (path for path in (ROOT / "results" / recipe).glob(f"{run}*") if (path / "records.jsonl").exists())
+    return folder

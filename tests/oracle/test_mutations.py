@@ -15,21 +15,21 @@ ARM = "spec_d2-d_q4_k_m-kv_f16"
 OTHER = "baseline-kv_q8_0"
 
 
-@pytest.mark.parametrize(("group", "found"), [(True, {"json", "tables", "sentences"}), (False, {"answers"})])
-def test_another_baseline(group: bool, found: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("group", "checks"), [(True, {"json", "tables", "sentences"}), (False, {"answers"})])
+def test_another_baseline(group: bool, checks: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the whole group exchanged, every number; with the name alone, the answers beside each other."""
     right = Manifest.compared
 
     def wrong(manifest: Manifest, *args: str | None) -> dict[str, ComparedArm]:
         arms = dict(right(manifest, *args))
         if OTHER in arms and ARM in arms:
-            own = arms[OTHER if group else ARM].group
-            arms[ARM] = replace(arms[ARM], baseline=OTHER, group=own)
+            group_key = arms[OTHER if group else ARM].group
+            arms[ARM] = replace(arms[ARM], baseline=OTHER, group=group_key)
         return arms
 
     monkeypatch.setattr(Manifest, "compared", wrong)
     complaints = rendered(kept("qwen2.5-coder-axes/"), tmp_path).complaints()
-    assert {complaint.split("]")[0].strip("[") for complaint in complaints} >= found
+    assert {complaint.split("]")[0].strip("[") for complaint in complaints} >= checks
     assert [complaint for complaint in complaints if ARM in complaint]
 
 

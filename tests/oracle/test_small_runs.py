@@ -157,13 +157,15 @@ def test_a_studys_file_and_layout(tmp_path: Path) -> None:
     assert not report.complaints(), "\n".join(report.complaints())
     assert report.looked_at["pooled"] >= {"spec_d4", "ngram_mod"}
     shown = answer(app, "report", str(file), "--layout", "plamo2-study", "--json")
-    own = Reading(file)
+    reading = Reading(file)
     rows = [row for row in json.loads(shown)["configurations"] if row["configuration"] != "baseline"]
-    assert len(rows) == 2 * (1 + len(own.tasks))
+    assert len(rows) == 2 * (1 + len(reading.tasks))
     for row in rows:
         arm, task = row["configuration"], row["task"]
-        assert row["speedup"] == pytest.approx(own.pooled(arm, task))
-        assert row["acceptance"] == (pytest.approx(own.acceptance(arm, task)["rate"]) if row["acceptance"] else None)
+        assert row["speedup"] == pytest.approx(reading.pooled(arm, task))
+        assert row["acceptance"] == (
+            pytest.approx(reading.acceptance(arm, task)["rate"]) if row["acceptance"] else None
+        )
     layout = answer(app, "report", str(file), "--layout", "plamo2-study")
     assert "median" in layout.lower() and "pooled" in layout.lower(), "median rates stand beside a pooled ratio"
 

@@ -79,9 +79,9 @@ def speed_word(speed: float) -> Literal["faster", "slower", "undecided"]:
 
 def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TASKS) -> Analysis:
     """An analysis of `arms` (names of `ARMS`, or new ones, which are drafted at depth 4)."""
-    known = {name: ARMS.get(name, ("draft-simple, depth 4", 4, 0.8 + 0.4 * unit(name), 0.6)) for name in arms}
+    setups = {name: ARMS.get(name, ("draft-simple, depth 4", 4, 0.8 + 0.4 * unit(name), 0.6)) for name in arms}
     speedups, acceptance, throughput, losslessness, costs, verdicts, consistency = [], [], [], [], [], [], []
-    for name, (setting, depth, speed, rate) in known.items():
+    for name, (setting, depth, speed, rate) in setups.items():
         for task in (ALL_TASKS, *tasks):
             factor = speed * (1 if task == ALL_TASKS else 1 + 0.15 * unit(name, task))
             spread = [factor * (1 + 0.04 * unit(name, task, block)) for block in range(blocks)]

@@ -15,7 +15,7 @@ COUNTS = {"prompts": 24, "cut": 0}
 
 def judged(analysis: Analysis) -> Analysis:
     """The baseline has 20 of 24 right, every arm 11."""
-    own = ArmAccuracy(
+    row = ArmAccuracy(
         arm=analysis.baseline, baseline=None, correct=20, baseline_correct=20, lost=[], gained=[], **COUNTS
     )
     rows = [
@@ -23,7 +23,7 @@ def judged(analysis: Analysis) -> Analysis:
                     p=0.004, p_adjusted=0.024, detectable=0.37, **COUNTS)
         for verdict in analysis.verdicts
     ]  # fmt: skip
-    return analysis.model_copy(update={"accuracy": Accuracy(arms=[own, *rows], sentence="With 24 prompts 37 points.")})
+    return analysis.model_copy(update={"accuracy": Accuracy(arms=[row, *rows], sentence="With 24 prompts 37 points.")})
 
 
 def test_a_column_of_the_first_table(analysis: Analysis) -> None:
@@ -37,13 +37,13 @@ def test_a_column_of_the_first_table(analysis: Analysis) -> None:
 
 def test_baselines_alone_are_shown_where_they_were_judged() -> None:
     """As where targets are compared, and nothing speculates."""
-    alone = build_analysis(["baseline"])
-    assert "24" not in printed(alone, 80)
-    assert "20 of 24" in printed(judged(alone), 80)
+    baselines = build_analysis(["baseline"])
+    assert "24" not in printed(baselines, 80)
+    assert "20 of 24" in printed(judged(baselines), 80)
 
 
 def test_report_and_csv(run_data: RunData, analysis: Analysis) -> None:
-    without, files = (render_files(run_data, found, figures=False) for found in (analysis, judged(analysis)))
+    without, files = (render_files(run_data, shown, figures=False) for shown in (analysis, judged(analysis)))
     assert "accuracy.csv" not in without and b"accuracy" not in without["analysis.json"]
     assert b"Correct answers" not in without["report.md"] + without["index.html"]
     for name in ("report.md", "index.html"):

@@ -20,9 +20,9 @@ from tests.reports.handmade import build_analysis, build_manifest, decided
 
 
 def decision_of(analysis: Analysis) -> GroupDecision:
-    found = decided(analysis).decision
-    assert found is not None
-    (group,) = found.groups
+    decision = decided(analysis).decision
+    assert decision is not None
+    (group,) = decision.groups
     return group
 
 
@@ -32,9 +32,10 @@ def test_the_fastest_arm_and_its_own_command() -> None:
     assert group.overall.arm == "ngram_simple"
     assert (group.action, group.overall.setting, group.overall.for_others) == ("run", "ngram-simple", True)
     assert shlex.split(group.overall.command or "")[-4:] == ["--port", "8080", "-np", "1"]
-    others = Interval(low=0.98, high=1.25, method="")
+    open_interval = Interval(low=0.98, high=1.25, method="")
     verdicts = [
-        one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
+        verdict.model_copy(update={"like_these": open_interval}) if verdict.arm == "ngram_simple" else verdict
+        for verdict in analysis.verdicts
     ]
     group = decision_of(analysis.model_copy(update={"verdicts": verdicts}))
     assert (group.overall.for_others, group.overall.few_prompts) == (False, False)
@@ -47,7 +48,7 @@ def test_slower_arms_are_not_advised() -> None:
 
 def test_a_damaged_arm_is_not_advised_however_fast() -> None:
     analysis = build_analysis(["baseline", "ngram_simple"])
-    judged = [one.model_copy(update={"counts": {"violation": 2}}) for one in analysis.losslessness]
+    judged = [arm.model_copy(update={"counts": {"violation": 2}}) for arm in analysis.losslessness]
     group = decision_of(analysis.model_copy(update={"losslessness": judged}))
     assert [row.arm for row in (group.overall, *group.tasks)] == [None] * 4
 
@@ -71,15 +72,15 @@ def test_an_arm_that_never_drafted_is_a_null_control() -> None:
     assert idle.interval is not None
     apart = max(abs(idle.interval.low - 1), abs(idle.interval.high - 1))
     assert resolution(analysis) == pytest.approx(apart)
-    said = f"cannot resolve differences below ±{100 * apart:.0f} %"
-    assert said in (null_control(analysis) or "")
+    words = f"cannot resolve differences below ±{100 * apart:.0f} %"
+    assert words in (null_control(analysis) or "")
     assert "ngram_mod" not in headline(analysis)
     assert null_control(build_analysis(["baseline", "spec_d4"])) is None
 
 
 def slower(analysis: Analysis, *arms: str) -> Analysis:
-    verdicts = [one.model_copy(update={"speed": "slower" if one.arm in arms else "undecided"})
-                for one in analysis.verdicts]  # fmt: skip
+    verdicts = [verdict.model_copy(update={"speed": "slower" if verdict.arm in arms else "undecided"})
+                for verdict in analysis.verdicts]  # fmt: skip
     return analysis.model_copy(update={"verdicts": verdicts, "decision": None})
 
 
@@ -92,8 +93,8 @@ def test_the_headline_says_what_is_known() -> None:
     )
     many = slower(build_analysis(["baseline", *drafts, "ngram_simple", "ngram_mod"]), "spec_d2")
     assert headline(many).endswith("spec_d2 is slower, 0.71×; 4 of 6 arms are undecided, 0.29 to 1.12×.")
-    every = slower(build_analysis(["baseline", "spec_d4"]), "spec_d4")
-    assert headline(every) == "Speculative decoding does not pay here: the one arm is slower, 0.57×."
+    all_slower = slower(build_analysis(["baseline", "spec_d4"]), "spec_d4")
+    assert headline(all_slower) == "Speculative decoding does not pay here: the one arm is slower, 0.57×."
 
 
 def test_what_to_do_stands_on_the_first_screen(run_data: RunData, analysis: Analysis) -> None:
@@ -101,11 +102,11 @@ def test_what_to_do_stands_on_the_first_screen(run_data: RunData, analysis: Anal
     (group,) = analysis.decision.groups
     added = "--spec-type ngram-simple"
     rows = group.overall.model_copy(update={"added": added})
-    told = analysis.model_copy(
+    changed = analysis.model_copy(
         update={"decision": analysis.decision.model_copy(
             update={"groups": [group.model_copy(update={"overall": rows})]})}
     )  # fmt: skip
-    page, text = render_html(run_data, told, []), render_markdown(run_data, told, [])
+    page, text = render_html(run_data, changed, []), render_markdown(run_data, changed, [])
     for shown, end in ((page, '<section id="arms">'), (text, "## Why")):
         first = shown.partition(end)[0]
         assert "Add to your command" in first and added in first
@@ -126,10 +127,10 @@ def test_what_is_added_to_a_command() -> None:
     target = ["llama-server", "-m", "my model.gguf", "--temp", "-1"]
     argv = {"baseline": [*target, "--spec-type", "none"], "spec_d4": [*target, "--spec-type", "draft", "-md", "a b"]}
     arms = [arm.model_copy(update={"argv": argv[arm.name]}) for arm in manifest.arms]
-    known = manifest.model_copy(update={"arms": arms})
-    assert added_options(known, "spec_d4", "baseline") == "--spec-type draft -md 'a b'"
+    manifest_of_arms = manifest.model_copy(update={"arms": arms})
+    assert added_options(manifest_of_arms, "spec_d4", "baseline") == "--spec-type draft -md 'a b'"
     assert added_options(None, "spec_d4", "baseline") is None
-    assert added_options(known, "spec_d4", "elsewhere") is None
+    assert added_options(manifest_of_arms, "spec_d4", "elsewhere") is None
 
 
 def test_a_command_finds_the_home_folder() -> None:
@@ -140,7 +141,11 @@ def test_a_command_finds_the_home_folder() -> None:
 
 def test_warnings_of_a_kind_stand_together() -> None:
     analysis = build_analysis(["baseline", "spec_d4"])
-    one = analysis.warnings[0]
-    several = [one, one.model_copy(update={"where": "block 2", "seen": "again"}), one.model_copy(update={"id": "x"})]
+    warning = analysis.warnings[0]
+    several = [
+        warning,
+        warning.model_copy(update={"where": "block 2", "seen": "again"}),
+        warning.model_copy(update={"id": "x"}),
+    ]
     groups = grouped_warnings(analysis.model_copy(update={"warnings": several}))
-    assert [(group.id, len(group.observations)) for group in groups] == [(one.id, 2), ("x", 1)]
+    assert [(group.id, len(group.observations)) for group in groups] == [(warning.id, 2), ("x", 1)]

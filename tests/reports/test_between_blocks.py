@@ -47,15 +47,16 @@ def test_in_files(made: tuple[Analysis, ReportFiles]) -> None:
     text = PageText(files.page.read_text()).text
     for row in analysis.speedups:
         assert " ".join(f"{value:.2f}×" for value in row.by_block) in text
-    for said in (text, files.markdown.read_text().replace("\\", "")):
-        assert "measured 3 blocks" in said
-        assert "blocks (arms interleaved)" in said
+    for shown in (text, files.markdown.read_text().replace("\\", "")):
+        assert "measured 3 blocks" in shown
+        assert "blocks (arms interleaved)" in shown
 
 
 def test_in_the_tables_for_programs(made: tuple[Analysis, ReportFiles]) -> None:
     analysis, files = made
     table = next(Path(file) for file in files.tables if Path(file).name == "speedup.csv")
     rows = {(row["arm"], row["task"]): row for row in csv.DictReader(table.read_text().splitlines())}
-    for found in analysis.speedups:
-        row = rows[found.arm, found.task]
-        assert (float(row["lowest_block"]), float(row["highest_block"])) == (min(found.by_block), max(found.by_block))
+    for speedup in analysis.speedups:
+        row = rows[speedup.arm, speedup.task]
+        shown = float(row["lowest_block"]), float(row["highest_block"])
+        assert shown == (min(speedup.by_block), max(speedup.by_block))

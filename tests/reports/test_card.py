@@ -20,12 +20,12 @@ def parts(text: str) -> tuple[dict[str, Any], str]:
 
 
 def test_the_hub_reads_every_arms_results(run_data: RunData, analysis: Analysis) -> None:
-    found = decided(analysis)
-    data, page = parts(card(run_data, found))
+    judged = decided(analysis)
+    data, page = parts(card(run_data, judged))
     _, results = model_index_to_eval_results(data["model-index"])
     of_arms = [(result.metric_args or {}, result) for result in results]
     speedups = {args["arm"]: (args, result) for args, result in of_arms if result.metric_type == "speedup"}
-    verdicts = {verdict.arm: verdict for verdict in found.verdicts if verdict.arm in speedups}
+    verdicts = {verdict.arm: verdict for verdict in judged.verdicts if verdict.arm in speedups}
     assert len(verdicts) == len(speedups) > 3
     for arm, (args, result) in speedups.items():
         assert result.metric_value == round(verdicts[arm].speedup or 0.0, 3)

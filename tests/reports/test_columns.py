@@ -105,8 +105,8 @@ def test_a_narrow_terminal_gets_several_tables_that_name_their_rows(width: int) 
 
 
 def test_an_optional_column_stands_where_a_row_has_a_value() -> None:
-    told = Table(TABLE.name, TABLE.title, TABLE.columns, [*ROWS, Measured("c", 1.0, plain=3)])
-    assert "Left out" in markdown_table(told)
+    reported = Table(TABLE.name, TABLE.title, TABLE.columns, [*ROWS, Measured("c", 1.0, plain=3)])
+    assert "Left out" in markdown_table(reported)
 
 
 def test_templates_hold_prose_and_order_but_no_cells() -> None:
@@ -129,6 +129,6 @@ def test_a_path_is_not_known_where_anything_on_its_way_is_absent() -> None:
         misspelt.value(ROWS[1])
 
 
-@pytest.mark.parametrize(("most", "expected"), [(1, "a and 2 more"), (3, "a, b, c"), (9, "a, b, c")])
-def test_a_list_that_is_cut_counts_the_rest(most: int, expected: str) -> None:
-    assert first(["a", "b", "c"], most) == expected
+@pytest.mark.parametrize(("limit", "expected"), [(1, "a and 2 more"), (3, "a, b, c"), (9, "a, b, c")])
+def test_a_list_that_is_cut_counts_the_rest(limit: int, expected: str) -> None:
+    assert first(["a", "b", "c"], limit) == expected

@@ -72,7 +72,7 @@ def test_the_map_has_a_line_a_part_and_context(analysis: Analysis) -> None:
 
 def test_five_arms_tell_what_predicts_their_speed(analysis: Analysis) -> None:
     arms = [arm for arm in analysis.arms if arm.startswith("spec")]
-    splits = [split(arm, 1.0 + place, 0.1 * place**2) for place, arm in enumerate([*arms, "ngram_simple"], start=1)]
+    splits = [split(arm, 1.0 + number, 0.1 * number**2) for number, arm in enumerate([*arms, "ngram_simple"], start=1)]
     result = predictors(splits, analysis.acceptance)
     assert result.keys() == {"tokens per time", "acceptance"}
     assert result["tokens per time"] > result["acceptance"]

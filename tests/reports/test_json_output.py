@@ -36,7 +36,7 @@ def test_what_json_lacks_is_null_and_text_is_ascii() -> None:
 def test_no_command_writes_json_itself() -> None:
     folder = Path(benchctl.__file__).parent
     commands = (folder / "cli").glob("*.py")
-    own = re.compile(r"json\.dumps?\(")
-    found = {str(file.relative_to(folder)) for file in commands if own.search(file.read_text("utf-8"))}
+    pattern = re.compile(r"json\.dumps?\(")
+    matches = {str(file.relative_to(folder)) for file in commands if pattern.search(file.read_text("utf-8"))}
     # The schema of recipes goes to a file, and a setting that tune makes is read as one that was typed.
-    assert found <= {"cli/recipes.py", "cli/tune.py"}
+    assert matches <= {"cli/recipes.py", "cli/tune.py"}

@@ -23,8 +23,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         unpack(packed, folder)
     manifests = {path.parent: json.loads(path.read_text("utf-8")) for path in folder.glob("*/*/manifest.json")}
     return {
-        "f32" if written["recipe"]["models"]["target"]["quantize"] is None else "q8_0": run
-        for run, written in manifests.items()
+        "f32" if manifest["recipe"]["models"]["target"]["quantize"] is None else "q8_0": run
+        for run, manifest in manifests.items()
     }
 
 

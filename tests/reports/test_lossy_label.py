@@ -20,8 +20,8 @@ LABEL = "(lossy by design: synthetic acceptance)"
 def lossy(analysis: Analysis) -> Analysis:
     """The analysis with `spec_d4` labelled."""
     verdicts = [
-        one.model_copy(update={"lossy": ["synthetic acceptance"]}) if one.arm == "spec_d4" else one
-        for one in analysis.verdicts
+        verdict.model_copy(update={"lossy": ["synthetic acceptance"]}) if verdict.arm == "spec_d4" else verdict
+        for verdict in analysis.verdicts
     ]
     return analysis.model_copy(update={"verdicts": verdicts})
 
@@ -29,13 +29,13 @@ def lossy(analysis: Analysis) -> Analysis:
 def test_every_row_of_every_markdown_table(run_data: RunData, analysis: Analysis) -> None:
     rows = re.findall(r"^\|.*`(spec_d\w+)`(.*)$", render_markdown(run_data, lossy(analysis), []), re.MULTILINE)
     assert len(rows) == 4
-    assert all((LABEL in rest) == (arm == "spec_d4") for arm, rest in rows)
+    assert all((LABEL in cells) == (arm == "spec_d4") for arm, cells in rows)
 
 
 def test_every_row_of_every_table_of_the_page(run_data: RunData, analysis: Analysis) -> None:
     heads = re.findall(r'<th scope="row">(spec_d\w+)(.*?)</th>', render_html(run_data, lossy(analysis), []))
     assert len(heads) > 20
-    assert all((LABEL in rest) == (arm == "spec_d4") for arm, rest in heads)
+    assert all((LABEL in cells) == (arm == "spec_d4") for arm, cells in heads)
 
 
 def test_every_csv_file(analysis: Analysis) -> None:

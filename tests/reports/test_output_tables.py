@@ -28,14 +28,14 @@ FORK = FirstDivergence(
 )
 
 
-@pytest.mark.parametrize(("shape", "written"), [("decode", "≥ 9.000"), ("verify", "-0.035 (5) ←"), ("prefill", "–")])
-def test_a_margin_says_its_width_and_whether_it_flips(shape: str, written: str) -> None:
-    assert margin(FORK, shape) == written
+@pytest.mark.parametrize(("shape", "text"), [("decode", "≥ 9.000"), ("verify", "-0.035 (5) ←"), ("prefill", "–")])
+def test_a_margin_says_its_width_and_whether_it_flips(shape: str, text: str) -> None:
+    assert margin(FORK, shape) == text
 
 
-@pytest.mark.parametrize(("value", "written"), [(None, "–"), (0.0, "0.000"), (0.4049, "0.405"), (1.9e-6, "2e-06")])
-def test_nats(value: float | None, written: str) -> None:
-    assert nats(value) == written
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (0.0, "0.000"), (0.4049, "0.405"), (1.9e-6, "2e-06")])
+def test_nats(value: float | None, text: str) -> None:
+    assert nats(value) == text
 
 
 def test_the_start_of_an_answer_is_one_short_line() -> None:

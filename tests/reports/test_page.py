@@ -53,22 +53,22 @@ def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Ana
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "Output: 5 identical, 1 undetermined." in text
-    for told in (
+    for section in (
         "0c1e570",
         "draft-simple, ngram-simple, ngram-mod",
         "3fa9" * 16,
         "Intel Xeon",
         "benchctl run recipe.yaml",
     ):
-        assert told in text
+        assert section in text
 
 
 @pytest.mark.parametrize("status", ["started", "interrupted", "failed"])
 def test_an_unfinished_run_says_so_first(status: RunStatus) -> None:
     analysis = build_analysis(["baseline", "spec_d4"])
     text = page_of(run_of(analysis, status), analysis).text
-    said = {"started": "not finished", "interrupted": "was interrupted", "failed": "This run failed"}[status]
-    assert text.index(said) < text.index("draft-simple, depth 4")
+    words = {"started": "not finished", "interrupted": "was interrupted", "failed": "This run failed"}[status]
+    assert text.index(words) < text.index("draft-simple, depth 4")
 
 
 def test_records_without_a_manifest(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_steps_without_a_draft_have_columns_where_they_are_told() -> None:
         row.model_copy(update={"plain_steps": 74, "tokens_per_step": 1.1176}) if row.arm == "spec_d4" else row
         for row in analysis.acceptance
     ]
-    told = analysis.model_copy(update={"acceptance": rows})
-    files = render_files(run_of(told), told)
+    with_steps = analysis.model_copy(update={"acceptance": rows})
+    files = render_files(run_of(with_steps), with_steps)
     assert "Plain steps" not in untold["index.html"].decode()
     page = files["index.html"].decode().partition("<caption>Acceptance</caption>")[2].partition("</table>")[0]
     assert page.count('scope="col"') == 10
@@ -133,19 +133,19 @@ def with_verdict(analysis: Analysis, arm: str, **changed: object) -> Analysis:
 
 def test_evidence_is_folded_and_damage_is_not(run_data: RunData, analysis: Analysis) -> None:
     sentence = conclusion(analysis, analysis.verdicts[1])
-    seen = page_of(run_data, analysis).unfolded
-    assert explanation(analysis, analysis.verdicts[1]) in seen and sentence not in seen
+    visible = page_of(run_data, analysis).unfolded
+    assert explanation(analysis, analysis.verdicts[1]) in visible and sentence not in visible
     bad = [row.model_copy(update={"outcome": "violation"}) for row in analysis.losslessness[1].comparisons[:2]]
     judged = [row.model_copy(update={"comparisons": bad, "counts": {"violation": 2}}) if row.arm == "spec_d4" else row
               for row in analysis.losslessness]  # fmt: skip
     violated = with_verdict(analysis.model_copy(update={"losslessness": judged}), "spec_d4", lossless="violation")
-    for told in (violated, with_verdict(analysis, "spec_d4", attestation="failed")):
-        files = render_files(run_data, told, figures=False)
-        for seen in (PageText(files["index.html"].decode()).unfolded, files["report.md"].decode()):
-            assert sentence in seen
-            assert "block 2, spec_d16" in seen, "the failed cell"
-            if told is violated:
-                assert "violation in code/0, code/1" in seen.replace("\\", "")
+    for damaged in (violated, with_verdict(analysis, "spec_d4", attestation="failed")):
+        files = render_files(run_data, damaged, figures=False)
+        for visible in (PageText(files["index.html"].decode()).unfolded, files["report.md"].decode()):
+            assert sentence in visible
+            assert "block 2, spec_d16" in visible, "the failed cell"
+            if damaged is violated:
+                assert "violation in code/0, code/1" in visible.replace("\\", "")
 
 
 def test_a_warning_about_the_evidence_is_on_the_first_screen(run_data: RunData, analysis: Analysis) -> None:
@@ -156,16 +156,16 @@ def test_a_warning_about_the_evidence_is_on_the_first_screen(run_data: RunData, 
 
 def test_consistent_is_explained_where_it_stands(run_data: RunData, analysis: Analysis) -> None:
     consistent = with_verdict(analysis, "spec_d4", lossless="consistent with the target")
-    for told, stands in ((analysis, False), (consistent, True)):
-        files = render_files(run_data, told, figures=False)
+    for shown, stands in ((analysis, False), (consistent, True)):
+        files = render_files(run_data, shown, figures=False)
         for text in (PageText(files["index.html"].decode()).unfolded, files["report.md"].decode()):
             assert ("itself is undecided" in text) == stands
 
 
 def test_the_second_baseline_is_the_row_of_noise(run_data: RunData, analysis: Analysis) -> None:
-    again = analysis.speedups[0].model_copy(update={"arm": "baseline-again", "pooled": 1.0371})
+    second = analysis.speedups[0].model_copy(update={"arm": "baseline-again", "pooled": 1.0371})
     compared = analysis.compared | {"baseline-again": analysis.compared["baseline"]}
-    text = page_of(run_data, analysis.model_copy(update={"second_cells": [again], "compared": compared})).unfolded
+    text = page_of(run_data, analysis.model_copy(update={"second_cells": [second], "compared": compared})).unfolded
     assert "1.04×" in text and "baseline once more" in text
 
 

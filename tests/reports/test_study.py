@@ -36,18 +36,18 @@ arms:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path:
     """A folder with a run, its costs, and a search beside it."""
-    place = tmp_path_factory.mktemp("study")
+    path = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
+        patch.chdir(path)
         patch.setenv("BENCHCTL_LLAMA_SERVER", str(llama_server))
-        patch.setenv("BENCHCTL_CACHE", str(place / "cache"))
+        patch.setenv("BENCHCTL_CACHE", str(path / "cache"))
         patch.setenv("COLUMNS", "200")
         Path("r.yaml").write_text(RECIPE)
         Path("text.txt").write_text("The children opened the window because it was raining.\n" * 60)
         answer(app, "run", "r.yaml", "--quiet")
         answer(app, "explain", "studied", "--quiet")
         answer(app, "isolate", "r.yaml", "--type", "q2_k", "--text", "text.txt", "--tokens", "1024", "--quiet")
-    return place
+    return path
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.engine
-def test_both_tables_and_the_draft(there: Path) -> None:
+def test_both_tables_and_the_draft(folder: Path) -> None:
     result = json.loads(answer(app, "report", "studied", "--layout", "plamo2-study", "--json"))
     rows = {(row["configuration"], row["task"]): row for row in result["configurations"]}
     tasks = ("code", "translation_en_ja", "all")
@@ -76,11 +76,11 @@ def test_both_tables_and_the_draft(there: Path) -> None:
     assert rows["baseline", "all"]["speedup"] == 1.0
     assert rows["baseline", "all"]["identical"] is None
     assert rows["baseline", "all"]["checkpoint_bytes"] < rows["spec_d2", "all"]["checkpoint_bytes"]
-    alone = result["draft_alone"]
-    assert alone["tok_per_sec"] > 0
-    assert alone["ratio"] == pytest.approx(alone["tok_per_sec"] / rows["baseline", "all"]["tok_per_sec"])
+    draft = result["draft_alone"]
+    assert draft["tok_per_sec"] > 0
+    assert draft["ratio"] == pytest.approx(draft["tok_per_sec"] / rows["baseline", "all"]["tok_per_sec"])
     assert [row["kept"] for row in result["tensors"]][:2] == ["unquantized", "all q2_k"]
-    told = answer(app, "report", "studied", "--layout", "plamo2-study")
+    printed = answer(app, "report", "studied", "--layout", "plamo2-study")
     for word in (
         "Tensors (q2_k)",
         "Role",
@@ -89,17 +89,17 @@ def test_both_tables_and_the_draft(there: Path) -> None:
         "bytes per sequence",
         "times the target's own",
     ):
-        assert word in told
+        assert word in printed
     assert not Path("reports").exists(), "nothing is written"
 
 
 @pytest.mark.engine
-def test_a_search_of_another_place_and_one_that_was_broken_off(there: Path, tmp_path: Path) -> None:
+def test_a_search_of_another_place_and_one_that_was_broken_off(folder: Path, tmp_path: Path) -> None:
     (search_folder,) = Path("results/studied").glob("isolate-*")
-    whole = read_isolation(search_folder)
-    assert whole is not None
-    assert recall(whole) is not None
-    cut: Isolation = whole.model_copy(update={"measurements": whole.measurements[:2]})
+    search = read_isolation(search_folder)
+    assert search is not None
+    assert recall(search) is not None
+    cut: Isolation = search.model_copy(update={"measurements": search.measurements[:2]})
     assert recall(cut) is None
     write_isolation(tmp_path, cut)
     words = ("report", "studied", "--layout", "plamo2-study", "--isolation", str(tmp_path))
@@ -107,14 +107,14 @@ def test_a_search_of_another_place_and_one_that_was_broken_off(there: Path, tmp_
 
 
 @pytest.mark.engine
-def test_a_bare_file_has_what_it_tells(there: Path, tmp_path: Path) -> None:
+def test_a_bare_file_has_what_it_tells(folder: Path, tmp_path: Path) -> None:
     records = resolve_run("studied", Path("results")) / "records.jsonl"
     bare = tmp_path / "study.jsonl"
     bare.write_bytes(records.read_bytes())
-    told = answer(app, "report", str(bare), "--layout", "plamo2-study")
-    assert "spec_d2" in told
-    assert "isolate" in told
-    assert "benchctl explain RUN" in told
+    printed = answer(app, "report", str(bare), "--layout", "plamo2-study")
+    assert "spec_d2" in printed
+    assert "isolate" in printed
+    assert "benchctl explain RUN" in printed
 
 
 @pytest.mark.engine
@@ -125,7 +125,7 @@ def test_a_bare_file_has_what_it_tells(there: Path, tmp_path: Path) -> None:
         (("--layout", "plamo2-study", "--isolation", "results"), "no search"),
     ],
 )
-def test_a_wrong_command_line_is_one_message(there: Path, words: tuple[str, ...], message: str) -> None:
+def test_a_wrong_command_line_is_one_message(folder: Path, words: tuple[str, ...], message: str) -> None:
     error = call(app, "report", "studied", *words).exception
     assert isinstance(error, UsageError)
     assert message in error.what

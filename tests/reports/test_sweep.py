@@ -30,9 +30,9 @@ def server() -> Server:
 
 
 def reported(
-    folder: Path, sweep: Sweep, given: Server, *, figures: bool = False
+    folder: Path, sweep: Sweep, server: Server, *, figures: bool = False
 ) -> tuple[list[dict[str, Any]], ReportFiles]:
-    records = write_sweep(folder / "run", sweep, given)
+    records = write_sweep(folder / "run", sweep, server)
     run = open_run(folder / "run")
     return records, write_report(run, analyse_run(run), folder / "report", figures=figures)
 
@@ -55,9 +55,9 @@ def test_every_number_of_the_concurrency_tables_recomputes(
     records, files = concurrency
     levels = {row["arm"]: row for row in json.loads(files.analysis.read_text())["sweep"]["levels"]}
     tables = page_tables(files.page.read_text())
-    together = tables["By concurrency: all requests together"]
-    assert [row[:2] for row in together] == [[str(level), arm] for level in GAINS for arm in ARMS]
-    for level, arm, throughput, gain, ends, in_flight in together:
+    all_requests = tables["By concurrency: all requests together"]
+    assert [row[:2] for row in all_requests] == [[str(level), arm] for level in GAINS for arm in ARMS]
+    for level, arm, throughput, gain, ends, in_flight in all_requests:
         name, base = f"{arm}-c{level}", f"baseline-c{level}"
         wanted = recount.totals(records, name, int(level))
         assert (throughput, in_flight) == (f"{wanted['throughput']:.1f}", f"{wanted['in_flight']:.2f}")
@@ -67,12 +67,12 @@ def test_every_number_of_the_concurrency_tables_recomputes(
             interval = levels[name]["throughput_interval"]
             assert gain == f"{recount.throughput_speedup(records, name, base, int(level))[0]:.2f}×"
             assert ends == f"{interval['low']:.2f} to {interval['high']:.2f}×"
-    alone = tables["By concurrency: latency of a request (median / p95 / p99)"]
-    for level, arm, requests, ttft, latency, token, gain, _ in alone:
+    one_request = tables["By concurrency: latency of a request (median / p95 / p99)"]
+    for level, arm, requests, ttft, latency, token, gain, _ in one_request:
         name, base = f"{arm}-c{level}", f"baseline-c{level}"
         values = recount.latencies(records, name)
-        for told, key in ((ttft, "ttft"), (latency, "e2e")):
-            assert told == " / ".join(seconds(recount.quantile(values[key], share)) for share in (0.5, 0.95, 0.99))
+        for shown, key in ((ttft, "ttft"), (latency, "e2e")):
+            assert shown == " / ".join(seconds(recount.quantile(values[key], share)) for share in (0.5, 0.95, 0.99))
         assert token == " / ".join(
             "–" if (value := recount.quantile(values["tpot"], share)) is None else f"{1000 * value:.1f}"
             for share in (0.5, 0.95, 0.99)
@@ -97,13 +97,13 @@ def test_the_csv_holds_every_level(concurrency: tuple[list[dict[str, Any]], Repo
 
 def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
     _, files = concurrency
-    found = json.loads(files.analysis.read_text())["sweep"]["crossings"]
-    places = {one["arm"]: one["at"] for one in found}
+    crossings = json.loads(files.analysis.read_text())["sweep"]["crossings"]
+    places = {crossing["arm"]: crossing["at"] for crossing in crossings}
     assert 4 < places["spec_d4"] < 8
     assert 2 < places["ngram"] < 4
     first = files.markdown.read_text().splitlines()[2]
-    told = [f"about {places[arm]:.1f} with {arm}" for arm in ("spec_d4", "ngram")]
-    assert all(place in first for place in told)
+    phrases = [f"about {places[arm]:.1f} with {arm}" for arm in ("spec_d4", "ngram")]
+    assert all(phrase in first for phrase in phrases)
     assert "concurrency 2, 4, 8" in first
     page = files.page.read_text()
     assert page.index("the curves cross at about") < page.index("<table>")
@@ -137,11 +137,11 @@ def test_sections_stand_only_where_something_is_swept(tmp_path: Path) -> None:
 
 
 def test_temperature_table_and_figure(tmp_path: Path) -> None:
-    given = Server(
+    server = Server(
         gain=lambda arm, concurrency, temperature: 1.5 - 0.5 * temperature,
         accepted=lambda arm, temperature: 0.7 - 0.3 * temperature,
     )
-    records, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), given, figures=True)
+    records, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), server, figures=True)
     assert {"by-temperature.svg", "by-temperature.png"} < {path.name for path in files.figures}
     rows = [row for row in page_tables(files.page.read_text())["Every arm by axis"] if row[0] != "baseline"]
     assert [row[:2] for row in rows] == [["spec_d4", "0"], ["spec_d4", "0.8"]]
@@ -188,28 +188,28 @@ def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_terminal_says_it_too(tmp_path: Path, width: int) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2, 4, 8), prompts=24), server())
-    found = analyse_run(open_run(tmp_path / "run"))
+    analysis = analyse_run(open_run(tmp_path / "run"))
     console = Console(width=width, record=True, file=io.StringIO())
-    print_summary(console, found, "results/a/b")
-    told = " ".join(console.export_text().split())
-    assert found.sweep is not None
-    assert crossings(found.sweep)[0] in told
-    for row in found.sweep.levels:
-        assert row.arm in told
-        assert f"{row.throughput:.1f}" in told
-    assert told.count("not judged") == 3
+    print_summary(console, analysis, "results/a/b")
+    text = " ".join(console.export_text().split())
+    assert analysis.sweep is not None
+    assert crossings(analysis.sweep)[0] in text
+    for row in analysis.sweep.levels:
+        assert row.arm in text
+        assert f"{row.throughput:.1f}" in text
+    assert text.count("not judged") == 3
 
 
 def test_where_requests_overlap_whole_answers_decide(tmp_path: Path) -> None:
     """A table without conditions never sets the interval of decoding beside the speed-up of whole answers."""
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), prompts=24), server())
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    overlapping = {row.arm for row in found.sweep.levels if row.overlapping}
-    rows = {row.arm: row for row in screen_rows(found) if row.verdict is not None}
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping}
+    rows = {row.arm: row for row in screen_rows(analysis) if row.verdict is not None}
     assert overlapping & rows.keys()
     for arm in overlapping & rows.keys():
-        verdict = next(verdict for verdict in found.verdicts if verdict.arm == arm)
+        verdict = next(verdict for verdict in analysis.verdicts if verdict.arm == arm)
         assert (rows[arm].speedup, rows[arm].ends) == (verdict.speedup, verdict.interval)
 
 

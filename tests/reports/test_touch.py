@@ -129,8 +129,8 @@ def test_a_page_of_twelve_prompts_and_six_arms_is_below_a_megabyte() -> None:
 
 
 def test_the_library_has_what_the_page_calls_and_no_more() -> None:
-    library, own = page.scripts()
-    called = set(re.findall(r"\bPlot\.(\w+)", own))
+    library, script = page.scripts()
+    called = set(re.findall(r"\bPlot\.(\w+)", script))
     exported = re.search(r"\{(?=[^{}]*\btickX:\(\)=>)([^{}]*)\}", library)
     assert exported is not None
     assert called == set(re.findall(r"(\w+):\(\)=>", exported[1]))
