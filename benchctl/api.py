@@ -166,14 +166,14 @@ def measure(
 
     from benchctl.measurement.plan import with_second_baseline
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import context_of_data, requested_recipe
+    from benchctl.measurement.requested import context_of_data, named_recipe
     from benchctl.measurement.run import signals_interrupt, start_run
 
     folder = Path(out)
     context = (
         context_of_data(recipe, trust=trust_recipe)
         if isinstance(recipe, Mapping)
-        else requested_recipe(str(recipe), folder, trust=trust_recipe)
+        else named_recipe(str(recipe), folder, trust=trust_recipe)
     )
     progress = progress_for(Console(stderr=True), quiet=not show)
     with signals_interrupt():

@@ -26,7 +26,7 @@ from benchctl.experiments.isolate.search import damage as reasons
 from benchctl.experiments.isolate.session import find_source_model, isolate
 from benchctl.experiments.isolate.stored import Measurement
 from benchctl.measurement.progress import Display
-from benchctl.measurement.requested import requested_recipe
+from benchctl.measurement.requested import named_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep
 from benchmarks.outliers import FAMILIES, Outliers, random_outliers, write_model
@@ -78,7 +78,7 @@ def _truth(
         }
 
     with contextlib.chdir(folder):
-        source = find_source_model(requested_recipe("recipe.yaml", Path("results")), base=base)
+        source = find_source_model(named_recipe("recipe.yaml", Path("results")), base=base)
         return isolate(source, ask, Path("results"), Display(Console(quiet=True)))[2]
 
 

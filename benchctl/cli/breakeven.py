@@ -56,7 +56,8 @@ def breakeven(
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.references import read_references
     from benchctl.experiments.explain.synthetic import drafted_arms
-    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.measurement.requested import requested_recipe
+    from benchctl.recipes.from_options import RecipeOptions
     from benchctl.recipes.source import names_a_model
     from benchctl.recipes.speculation import MAX_DEPTH
 
@@ -72,7 +73,7 @@ def breakeven(
         makes_arms = (target and (draft or types)) or len(words) > 1
         own_depth = depth if makes_arms else None
         named = RecipeOptions(subject, target, draft, engine, types, own_depth, sweep, prompts, limit, settings)
-        context = named.context(results, trust=trust_recipe)
+        context = requested_recipe(named, results, trust=trust_recipe)
         if context.recipe.models.draft is None and not drafted_arms(context.recipe):
             _alone(context, depths, engine_binary, models_dir, as_json=as_json, quiet=silent)
             return

@@ -59,8 +59,9 @@ def diagnose(
     from benchctl.experiments.diagnose.tables import print_diagnosis
     from benchctl.measurement.plan import keep_matching
     from benchctl.measurement.progress import shown_steps
-    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.measurement.requested import requested_recipe
     from benchctl.measurement.run import signals_interrupt
+    from benchctl.recipes.from_options import RecipeOptions
 
     if offline:
         folder = Path((subject or [""])[0])
@@ -71,7 +72,7 @@ def diagnose(
             raise UsageError("There is no diagnosis here.", where=str(folder), fix=fix) from None
     else:
         named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
-        context = named.context(out, trust=trust_recipe)
+        context = requested_recipe(named, out, trust=trust_recipe)
         sizes = DiagnosisSettings(tokens=tokens, temperature=0.6, depth=8, stride=stride, top=100)
         text = _text_of(corpus)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():

@@ -49,10 +49,10 @@ def isolate(
     from benchctl.experiments.isolate.session import isolate as measured
     from benchctl.experiments.isolate.table import document, show_isolation
     from benchctl.measurement.progress import Display
-    from benchctl.measurement.requested import requested_recipe
+    from benchctl.measurement.requested import named_recipe
     from benchctl.measurement.run import signals_interrupt
 
-    context = requested_recipe(recipe, out, trust=trust_recipe)
+    context = named_recipe(recipe, out, trust=trust_recipe)
     display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
     with signals_interrupt(), display:
         source = find_source_model(

@@ -73,9 +73,10 @@ def run(
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.prepare import RecipeContext
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.measurement.requested import requested_recipe
     from benchctl.measurement.resume import prepare_again, recipe_of, resume_run
     from benchctl.measurement.run import signals_interrupt, start_run
+    from benchctl.recipes.from_options import RecipeOptions
 
     named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
     if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):
@@ -100,7 +101,7 @@ def run(
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     context = (
-        named.context(out, trust=trust_recipe, url=url, arm_url=arm_url)
+        requested_recipe(named, out, trust=trust_recipe, url=url, arm_url=arm_url)
         if earlier is None
         else RecipeContext(recipe_of(earlier), earlier.folder, trust_recipe)
     )

@@ -19,7 +19,7 @@ from benchctl.reports.json_output import print_json
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.measurement.prepare import Prepared, RecipeContext
-    from benchctl.measurement.requested import RecipeOptions
+    from benchctl.recipes.from_options import RecipeOptions
 
 MAX_TOKENS = 64
 """Default longest answer where the command line names a model: short blocks leave time for more of them."""
@@ -63,9 +63,9 @@ def tune(
 
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.requested import RecipeOptions
     from benchctl.measurement.resume import prepare_again
     from benchctl.measurement.run import signals_interrupt
+    from benchctl.recipes.from_options import RecipeOptions
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
@@ -112,6 +112,7 @@ def seconds_of(text: str) -> float:
 
 def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) -> tuple[RecipeContext, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
+    from benchctl.measurement.requested import requested_recipe
     from benchctl.recipes.load import absolute, shipped_recipes
 
     first, *drafts = subject
@@ -124,7 +125,7 @@ def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) ->
                 where="--engine, --type, --depth, -L, DRAFT",
                 fix="Write them in the recipe, or name the target in its place.",
             )
-        return replace(named, subject=[first]).context(Path(), trust=trust), False
+        return requested_recipe(replace(named, subject=[first]), Path(), trust=trust), False
     settings = [f"sampling.max_tokens={MAX_TOKENS}", *settings]
     if len(drafts) > 1:
         places = [{"source": absolute(draft, Path.cwd())} for draft in drafts]
@@ -133,7 +134,8 @@ def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) ->
     elif not names_arms:
         settings = ["arms=[{name: baseline}]", *settings]
     draft = drafts[0] if drafts else None
-    return replace(named, target=first, draft=draft, settings=settings).context(Path(), trust=trust), names_arms
+    named = replace(named, target=first, draft=draft, settings=settings)
+    return requested_recipe(named, Path(), trust=trust), names_arms
 
 
 def _labels(drafts: list[str]) -> list[str]:

@@ -118,7 +118,7 @@ def _stored(target: str | None, results: Path) -> Path:
 def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, RecipeContext]:
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.measurement.requested import requested_recipe
+    from benchctl.measurement.requested import named_recipe
     from benchctl.measurement.resume import context_of_run
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
@@ -129,7 +129,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
                 raise
         else:
             return run, context_of_run(run, trusted=trusted)
-    return None, requested_recipe(target, results, trust=trusted)
+    return None, named_recipe(target, results, trust=trusted)
 
 
 def _draw(

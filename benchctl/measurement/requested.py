@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from benchctl.measurement.prepare import RecipeContext
 from benchctl.measurement.resume import context_of_run
 from benchctl.permissions import is_trusted
 from benchctl.recipes.from_options import (
-    DRAFT_TYPE,
-    parse_settings,
-    parse_sweep,
+    NO_OPTIONS,
+    RecipeOptions,
     prompt_settings,
     recipe_from_options,
     recipe_of_urls,
@@ -55,129 +54,58 @@ def subject_of(
     return None, first, drafts[0] if drafts else draft
 
 
-@dataclass(frozen=True)
-class RecipeOptions:
-    """The options of a command line that name a recipe, a run to measure again, or models and what is tried on them."""
-
-    subject: Sequence[str] | None = None
-    target: str | None = None
-    draft: str | None = None
-    engine: str | None = None
-    types: Sequence[str] | None = None
-    depth: str | None = None
-    sweep: Sequence[str] | None = None
-    prompts: str | None = None
-    limit: int | None = None
-    settings: Sequence[str] | None = None
-
-    def context(
-        self, results: Path, *, trust: bool = False, url: str | None = None, arm_url: str | None = None
-    ) -> RecipeContext:
-        """Return the recipe that is named or made, and what it may do. Raises UsageError, StorageError.
-
-        `url`, `arm_url`: two servers that run, in place of a recipe.
-        """
-        recipe, target, draft = subject_of(self.subject or (), self.target, self.draft)
-        if [recipe, target, url].count(None) != 2:
-            fix = "`benchctl recipes list` shows the shipped recipes."
-            raise UsageError("Name either a recipe or a target.", fix=fix)
-        if target is None and (draft or self.engine):
-            raise UsageError(
-                "These options make a recipe, but this command line already names a recipe or a run.",
-                where="--draft, --engine",
-                fix="Name the target with -t, or write it in the recipe.",
-            )
-        return requested_recipe(
-            recipe,
-            results,
-            target=target,
-            draft=draft,
-            kind=self.engine,
-            types=self.types,
-            depth=self.depth,
-            sweep=self.sweep,
-            prompts=self.prompts,
-            limit=self.limit,
-            settings=self.settings,
-            trust=trust,
-            url=url,
-            arm_url=arm_url,
-        )
-
-
 def requested_recipe(
-    recipe: str | None,
-    out: Path,
+    options: RecipeOptions,
+    results: Path,
     *,
-    target: str | None = None,
-    draft: str | None = None,
-    kind: str | None = None,
-    types: Sequence[str] | None = None,
-    depth: str | None = None,
-    sweep: Sequence[str] | None = None,
-    prompts: str | None = None,
-    limit: int | None = None,
-    settings: Sequence[str] | None = None,
     trust: bool = False,
     url: str | None = None,
     arm_url: str | None = None,
 ) -> RecipeContext:
-    """Return the recipe that is named or that the options make, and what it may do. Raises UsageError, StorageError."""
-    overrides = parse_settings(settings or [])
-    sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
-    common: dict[str, Any] = {"prompts": prompts, "limit": limit, "folder": Path.cwd(), "settings": overrides}
-    if url is not None:
-        return context_of_data(_of_servers(url, arm_url, types or [], sweeps, common), trust=trust)
+    """Return the recipe that a command line names or makes, and what it may do. Raises UsageError, StorageError.
+
+    `url`, `arm_url`: two servers that run, in place of a recipe.
+    """
+    recipe, target, draft = subject_of(options.subject or (), options.target, options.draft)
+    if [recipe, target, url].count(None) != 2:
+        fix = "`benchctl recipes list` shows the shipped recipes."
+        raise UsageError("Name either a recipe or a target.", fix=fix)
+    if target is None and (draft or options.engine):
+        raise UsageError(
+            "These options make a recipe, but this command line already names a recipe or a run.",
+            where="--draft, --engine",
+            fix="Name the target with -t, or write it in the recipe.",
+        )
     if target is not None:
-        pair: dict[str, Any] = {"target": target, "draft": draft, "engine": kind, "types": types or []}
-        return context_of_data(recipe_from_options(**pair, sweeps=sweeps, **common), trust=trust)
-    overrides |= prompt_settings(prompts, limit)
-    repeated = None if recipe is None else _run_to_repeat(recipe, out)
+        return context_of_data(recipe_from_options(options, target, draft, Path.cwd()), trust=trust)
+    if url is not None:
+        return context_of_data(recipe_of_urls(options, url, arm_url, Path.cwd()), trust=trust)
+    return named_recipe(recipe or "", results, options, trust=trust)
+
+
+def named_recipe(
+    name: str, results: Path, options: RecipeOptions = NO_OPTIONS, *, trust: bool = False
+) -> RecipeContext:
+    """Return a recipe by its name or file, or a run's own, with what `options` change. Raises as `requested_recipe`."""
+    overrides = options.overrides | prompt_settings(options.prompts, options.limit)
+    repeated = _run_to_repeat(name, results)
     if repeated is not None:
         context = context_of_run(repeated, trusted=trust)
         changed = with_settings(context.recipe, overrides)
-        if types or sweeps:
-            changed = with_types(changed, types or [], sweeps)
+        if options.types or options.sweeps:
+            changed = with_types(changed, options)
         return replace(context, recipe=changed, typed=frozenset(overrides))
-    if types or sweeps:
+    if options.types or options.sweeps:
         raise UsageError(
             "These options make a recipe, but this command line already names a recipe.",
             where="--type, --depth, -L",
             fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
         )
-    file = find_recipe(recipe or "")
+    file = find_recipe(name)
     of_run = (file.parent / MANIFEST).is_file()  # a file that anybody may have changed since the run
     base = context_of_run(open_run(file.parent)).folder if of_run else file.parent
     loaded = load_recipe(file, overrides=overrides)
     return RecipeContext(loaded, base, trust or (not of_run and is_trusted(base)), frozenset(overrides))
-
-
-def _of_servers(
-    url: str,
-    arm_url: str | None,
-    types: Sequence[str],
-    sweeps: Mapping[str, Sequence[int | float | str]],
-    common: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the recipe's data of two servers that run. Raises UsageError where the second is not told, or told twice.
-
-    `made`: the further arguments of `recipe_of_urls`.
-    """
-    if arm_url is None:
-        raise UsageError(
-            "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
-            where="--url",
-            fix="Start a second server that speculates, and name it: --arm-url http://HOST:PORT/v1",
-        )
-    depths = sweeps.get("depth", [])
-    if sweeps.keys() - {"depth"} or len(depths) > 1 or len(types) > 1:
-        raise UsageError(
-            "A server that runs has one type of speculation and one depth.",
-            where="--type, --depth, -L",
-            fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
-        )
-    kind, depth = (types or [DRAFT_TYPE])[0], depths[0] if depths else None
-    return recipe_of_urls(url, arm_url, kind=kind, depth=depth, **common)
 
 
 def context_of_data(data: Mapping[str, Any], *, trust: bool = False) -> RecipeContext:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
@@ -29,76 +30,105 @@ Sweeps = Mapping[str, Sequence[int | float | str]]
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 
-class Asked(TypedDict):
-    """What is asked, and what else is typed of a recipe."""
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options of a command line that name a recipe, a run to measure again, or models and what is tried on them."""
 
-    prompts: str | None
-    limit: int | None
-    folder: Path | None
-    """What relative paths on the command line start from; `None`: they stay as they are."""
-    settings: Mapping[str, Any]
-    """By dotted key; they come last."""
+    subject: Sequence[str] | None = None
+    target: str | None = None
+    draft: str | None = None
+    engine: str | None = None
+    types: Sequence[str] | None = None
+    depth: str | None = None
+    sweep: Sequence[str] | None = None
+    prompts: str | None = None
+    limit: int | None = None
+    settings: Sequence[str] | None = None
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The values of `--set`, by dotted key of the recipe. Raises UsageError."""
+        return parse_settings(self.settings or [])
+
+    @property
+    def sweeps(self) -> dict[str, list[int | float | str]]:
+        """The values of `--depth` and `-L`, by key of `speculation`. Raises UsageError."""
+        return parse_sweep([*([f"depth={self.depth}"] if self.depth else []), *(self.sweep or [])])
+
+    def types_for(self, draft: object) -> list[str]:
+        """Return the types of speculation that are named, else the usual one with or without a draft model."""
+        return list(self.types or [LOOKUP_TYPE if draft is None else DRAFT_TYPE])
 
 
-def recipe_from_options(
-    *,
-    target: str,
-    draft: str | None,
-    engine: str | None,
-    types: Sequence[str],
-    sweeps: Sweeps,
-    **asked: Unpack[Asked],
-) -> dict[str, Any]:
+NO_OPTIONS = RecipeOptions()
+
+
+def recipe_from_options(options: RecipeOptions, target: str, draft: str | None, folder: Path | None) -> dict[str, Any]:
     """Return the plain data of a recipe. Raises UsageError for what cannot be a recipe.
 
-    `sweeps`: values by key of `speculation` (`depth` is its `max`); a type takes those that have a meaning for it.
+    A type takes those swept values that have a meaning for it. `folder`: what relative paths start from; `None`: they
+    stay as they are.
     """
-    kind = engine or kinds()[0]
+    kind = options.engine or kinds()[0]
     _check_name(kind, kinds(), "engine")
-    chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
-    needy = [word for word in chosen if word in NEEDS_DRAFT_MODEL]
+    types = options.types_for(draft)
+    needy = [word for word in types if word in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
         raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft DRAFT")
     measured: dict[str, Any] = {"engine": {"kind": kind}}
     if registered().adapters[kind].model_format != "served" or target.startswith("served:"):
         named = {"target": target} if draft is None else {"target": target, "draft": draft}
-        measured["models"] = {role: {"source": absolute(name, asked["folder"])} for role, name in named.items()}
-    arms: list[dict[str, Any]] = [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)]
+        measured["models"] = {role: {"source": absolute(name, folder)} for role, name in named.items()}
+    arms = [arm_of_type(word, options.sweeps) for word in types]
     suite = "tiny.json" if target.startswith("bundled:") else "default"
-    return _recipe(name_of(target, draft), measured, arms, suite, **asked)
+    return _recipe(options, name_of(target, draft), measured, arms, suite, folder)
 
 
-def recipe_of_urls(
-    url: str, arm_url: str, *, kind: str, depth: int | float | str | None, **asked: Unpack[Asked]
-) -> dict[str, Any]:
+def recipe_of_urls(options: RecipeOptions, url: str, arm_url: str | None, folder: Path) -> dict[str, Any]:
     """Return the plain data of a recipe of two servers that run already: without speculation, and with it.
 
-    `kind` and `depth`: what the second was started with; no server can be asked for it.
+    Type and depth are what the second was started with; no server can be asked for them. Raises UsageError where the
+    second is missing, or has several types or depths.
     """
+    if arm_url is None:
+        raise UsageError(
+            "One server alone gives nothing to compare: none that benchctl knows switches speculation per request.",
+            where="--url",
+            fix="Start a second server that speculates, and name it: --arm-url http://HOST:PORT/v1",
+        )
+    types, depths = options.types or [DRAFT_TYPE], options.sweeps.get("depth", [])
+    if options.sweeps.keys() - {"depth"} or len(depths) > 1 or len(types) > 1:
+        raise UsageError(
+            "A server that runs has one type of speculation and one depth.",
+            where="--type, --depth, -L",
+            fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
+        )
     hosts = [urlsplit(address).netloc.rpartition("@")[2].replace(":", "-") for address in (url, arm_url)]
     served = next(name for name, adapter in registered().adapters.items() if adapter.model_format == "served")
-    speculation = {"type": kind, **({} if depth is None else {"max": depth})}
-    arm: dict[str, Any] = {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}
-    return _recipe(
-        name_of(*hosts), {"engine": {"kind": served, "url": url}}, [{"name": "baseline"}, arm], "default", **asked
-    )
+    speculation = {"type": types[0], **({"max": depths[0]} if depths else {})}
+    arms = [{"name": types[0].replace("-", "_"), "url": arm_url, "speculation": speculation}]
+    return _recipe(options, name_of(*hosts), {"engine": {"kind": served, "url": url}}, arms, "default", folder)
 
 
 def _recipe(
-    name: str, measured: Mapping[str, Any], arms: Sequence[Mapping[str, Any]], suite: str, **asked: Unpack[Asked]
+    options: RecipeOptions,
+    name: str,
+    measured: Mapping[str, Any],
+    arms: Sequence[Mapping[str, Any]],
+    suite: str,
+    folder: Path | None,
 ) -> dict[str, Any]:
-    prompts, limit = asked["prompts"], asked["limit"]
-    few = {"limit": limit or TASKS_LIMIT} if limit or not prompts else {}
+    limit = options.limit or (None if options.prompts else TASKS_LIMIT)
     data: dict[str, Any] = {
         "name": name,
         "description": "Made of the options of one command line.",
         **measured,
-        "prompts": {"suite": absolute(prompts or suite, asked["folder"]), **few},
+        "prompts": {"suite": absolute(options.prompts or suite, folder), **({"limit": limit} if limit else {})},
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
         "blocks": {},  # auto, with keys that --set reaches
-        "arms": list(arms),
+        "arms": [{"name": "baseline"}, *arms],
     }
-    for key, value in asked["settings"].items():
+    for key, value in options.overrides.items():
         data = replaced(data, key.split("."), value)
     return data
 
@@ -199,17 +229,9 @@ def new_recipe(
     kind = engine or kinds()[0]
     for word in types:
         _check_name(word, SPECULATION_TYPES, "speculation type")
-    data = recipe_from_options(
-        target=target,
-        draft=draft,
-        engine=kind,
-        types=types,
-        sweeps={"depth": depths},
-        prompts=suite,
-        limit=None,
-        folder=None,
-        settings={"name": name, "blocks": "auto", "description": "Does speculative decoding pay on this machine?"},
-    )
+    options = RecipeOptions(engine=kind, types=types, depth=",".join(map(str, depths)), prompts=suite)
+    data = recipe_from_options(options, target, draft, folder=None)
+    data |= {"name": name, "blocks": "auto", "description": "Does speculative decoding pay on this machine?"}
     data["engine"] |= read_value("\n".join(registered().adapters[kind].example)) or {}
     recipe_of_options(data)
     return _HEAD + "".join(f"{_commented(line)}\n" for line in dump_document(data).splitlines())
@@ -242,8 +264,8 @@ def _written_out(recipe: Recipe) -> dict[str, Any]:
     return {EXPANDED: True, **recipe.model_dump(mode="json")}
 
 
-def with_types(recipe: Recipe, types: Sequence[str], sweeps: Sweeps) -> Recipe:
-    """Return a run's recipe with its baselines and arms of these types, under each of its conditions.
+def with_types(recipe: Recipe, options: RecipeOptions) -> Recipe:
+    """Return a run's recipe with its baselines and arms of the options' types, under each of its conditions.
 
     A new arm keeps what an arm of its type has beside what is swept. Raises UsageError for what cannot be run.
     """
@@ -253,8 +275,7 @@ def with_types(recipe: Recipe, types: Sequence[str], sweeps: Sweeps) -> Recipe:
             where="--type",
             fix="Leave it out; or name endpoints in a recipe.",
         )
-    chosen = list(types) or [LOOKUP_TYPE if recipe.models.draft is None else DRAFT_TYPE]
-    expanded, messages = expand([arm_of_type(kind, sweeps) for kind in chosen])
+    expanded, messages = expand([arm_of_type(kind, options.sweeps) for kind in options.types_for(recipe.models.draft)])
     if messages:
         raise UsageError(messages[0][1], where="--type, --depth, -L")
     compared, data = recipe.compared, _written_out(recipe)

@@ -18,6 +18,7 @@ from benchctl.measurement.requested import requested_recipe
 from benchctl.measurement.resume import recipe_of
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.adapters import adapter_of
+from benchctl.recipes.from_options import RecipeOptions
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
 from tests.benchctl_process import benchctl
@@ -49,12 +50,15 @@ def options_of(command: str) -> dict[str, str]:
 def planned(command: str, folder: Path) -> Recipe:
     """The recipe that a suggested command measures."""
     options = options_of(command)
-    recipe = requested_recipe(
-        shlex.split(command)[2], Path("results"), target=None, draft=None, kind=None,
-        types=[options["--type"]] if "--type" in options else None, depth=options.get("--depth"), sweep=None,
-        prompts=str(folder / YOUR_PROMPTS) if options.get("--prompts") == YOUR_PROMPTS else options.get("--prompts"),
-        limit=int(options["--limit"]) if "--limit" in options else None, settings=None, trust=False,
-    ).recipe  # fmt: skip
+    prompts = options.get("--prompts")
+    requested = RecipeOptions(
+        subject=[shlex.split(command)[2]],
+        types=[options["--type"]] if "--type" in options else None,
+        depth=options.get("--depth"),
+        prompts=str(folder / YOUR_PROMPTS) if prompts == YOUR_PROMPTS else prompts,
+        limit=int(options["--limit"]) if "--limit" in options else None,
+    )
+    recipe = requested_recipe(requested, Path("results")).recipe
     recipe = keep_only(recipe, [options["--only"]]) if "--only" in options else recipe
     return with_blocks(recipe, options["--blocks"]) if "--blocks" in options else recipe
 

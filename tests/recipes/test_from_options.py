@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.recipes.from_options import name_of, parse_settings, parse_sweep, recipe_from_options, recipe_of_urls
+from benchctl.recipes.from_options import (
+    RecipeOptions,
+    name_of,
+    parse_settings,
+    parse_sweep,
+    recipe_from_options,
+    recipe_of_urls,
+)
 from benchctl.recipes.load import recipe_of_options
 from benchctl.recipes.schema import Recipe
 
 
-def loaded(folder: Path, **options: Any) -> Recipe:
-    defaults: dict[str, Any] = {
-        "target": "t.gguf", "draft": "d.gguf", "engine": None, "types": [], "sweeps": {}, "prompts": None,
-        "limit": None, "folder": folder, "settings": {},
-    }  # fmt: skip
-    return recipe_of_options(recipe_from_options(**(defaults | options)))
+def loaded(folder: Path, draft: str | None = "d.gguf", target: str = "t.gguf", **options: Any) -> Recipe:
+    return recipe_of_options(recipe_from_options(RecipeOptions(**options), target, draft, folder))
 
 
 def test_a_pair_alone_is_measured_at_the_usual_depths(tmp_path: Path) -> None:
@@ -34,8 +37,8 @@ def test_a_target_alone_is_measured_with_what_needs_no_draft(tmp_path: Path) -> 
 
 
 def test_every_type_takes_the_keys_that_mean_something_for_it(tmp_path: Path) -> None:
-    sweeps = parse_sweep(["depth=2,16", "p_min=0.5,0.9", "size_n=3"])
-    recipe = loaded(tmp_path, types=["draft-simple", "ngram-simple"], sweeps=sweeps)
+    sweep = ["depth=2,16", "p_min=0.5,0.9", "size_n=3"]
+    recipe = loaded(tmp_path, types=["draft-simple", "ngram-simple"], sweep=sweep)
     speculations = [arm.speculation.model_dump(exclude_none=True) for arm in recipe.arms if arm.speculation]
     assert speculations[:4] == [
         {"type": "draft-simple", "max": depth, "p_min": p_min} for depth in (2, 16) for p_min in (0.5, 0.9)
@@ -53,7 +56,7 @@ def test_files_are_meant_wherever_the_recipe_lies(tmp_path: Path) -> None:
 
 
 def test_settings_are_part_of_what_is_written(tmp_path: Path) -> None:
-    settings = parse_settings(["sampling.max_tokens=64", "blocks=auto", "engine.args=[-fa, 'on']"])
+    settings = ["sampling.max_tokens=64", "blocks=auto", "engine.args=[-fa, 'on']"]
     recipe = loaded(tmp_path, settings=settings)
     assert recipe.sampling.max_tokens == 64
     assert recipe.engine.model_dump()["args"] == ["-fa", "on"]
@@ -86,10 +89,10 @@ def test_the_name_is_made_of_the_models(target: str, draft: str | None, name: st
     [
         ({"engine": "lama.cpp"}, "llama.cpp"),
         ({"types": ["draft-simple"], "draft": None}, "draft-simple needs a draft model"),
-        ({"settings": {"name.inner": 1}}, "name: expected text, got a mapping"),
-        ({"settings": {"sampling.max_tokens": "many"}}, "sampling.max_tokens"),
-        ({"settings": {"blocs": 3}}, "blocs"),
-        ({"sweeps": {"depth": ["deep"]}}, "expected an integer"),
+        ({"settings": ["name.inner=1"]}, "name: expected text, got a mapping"),
+        ({"settings": ["sampling.max_tokens=many"]}, "sampling.max_tokens"),
+        ({"settings": ["blocs=3"]}, "blocs"),
+        ({"depth": "deep"}, "expected an integer"),
     ],
 )
 def test_what_cannot_be_a_recipe_is_one_message(tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -111,10 +114,8 @@ def test_a_setting_that_is_none_is_refused(word: str) -> None:
 
 
 def test_two_servers_are_a_recipe() -> None:
-    recipe = recipe_of_options(
-        recipe_of_urls("http://127.0.0.1:1/v1", "http://[::1]:2/v1", kind="draft-mtp", depth=3, prompts=None,
-                       limit=None, folder=Path.cwd(), settings={"sampling.max_tokens": 9})
-    )  # fmt: skip
+    options = RecipeOptions(types=["draft-mtp"], depth="3", settings=["sampling.max_tokens=9"])
+    recipe = recipe_of_options(recipe_of_urls(options, "http://127.0.0.1:1/v1", "http://[::1]:2/v1", Path.cwd()))
     baseline, arm = recipe.arms
     assert baseline.speculation is None and baseline.url is None and recipe.sampling.max_tokens == 9
     assert arm.url == "http://[::1]:2/v1" and arm.speculation is not None

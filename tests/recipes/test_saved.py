@@ -9,7 +9,7 @@ import pytest
 from benchctl.data.store import read_manifest
 from benchctl.errors import UsageError
 from benchctl.prompts.load import load_suite
-from benchctl.recipes.from_options import with_settings, with_types
+from benchctl.recipes.from_options import RecipeOptions, with_settings, with_types
 from benchctl.recipes.load import load_recipe, recipe_of_options, recipe_text, shipped_recipes, stored_recipe
 from benchctl.recipes.schema import Recipe
 from tests.kept_runs import ROOT, RUNS
@@ -74,9 +74,9 @@ def test_what_does_not_fit_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="blocks"):
         with_settings(recipe, {"blocks": 0})
     with pytest.raises(UsageError, match="max"):
-        with_types(recipe, ["draft-simple"], {"depth": [99]})
+        with_types(recipe, RecipeOptions(types=["draft-simple"], depth="99"))
     with pytest.raises(UsageError, match="as they were started"):
-        with_types(load_recipe(shipped_recipes()["endpoint"]), ["ngram-mod"], {})
+        with_types(load_recipe(shipped_recipes()["endpoint"]), RecipeOptions(types=["ngram-mod"]))
     file = saved(recipe, tmp_path, tmp_path / "run")
     file.write_text("expanded: true\n" + file.read_text().replace("name: baseline", "name: base line"))
     with pytest.raises(UsageError, match=r"recipe\.yaml:\d+: arms"):
