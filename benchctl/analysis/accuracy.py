@@ -68,8 +68,7 @@ class Accuracy(Result):
     """The right answers of a run."""
 
     arms: list[ArmAccuracy]
-    sentence: str
-    """What this number of prompts can show; empty where nothing is compared."""
+    """The first baseline, then the arms that are compared."""
 
 
 def find_accuracy(run: RunData, compared: Mapping[str, ComparedArm]) -> Accuracy | None:
@@ -81,40 +80,40 @@ def find_accuracy(run: RunData, compared: Mapping[str, ComparedArm]) -> Accuracy
     first = next((name for name, baseline in against.items() if name == baseline), None)
     if first is None:
         return None
-    others = {name: first if name == baseline else baseline for name, baseline in against.items() if name != first}
-    rows = [_compare(name, judged[name], other, judged[other]) for name, other in others.items() if other in judged]
+    against = {name: first if name == baseline else baseline for name, baseline in against.items() if name != first}
+    rows = [_compare(name, judged[name], base, judged[base]) for name, base in against.items() if base in judged]
     rows = _tested([row for row in rows if row.prompts])
-    return Accuracy(arms=[_compare(first, judged[first], None, judged[first]), *rows], sentence=_sentence(rows))
+    return Accuracy(arms=[_compare(first, judged[first], None, judged[first]), *rows])
 
 
 def _judge(records: Iterable[Record], expected: Mapping[tuple[str, int], Answer]) -> dict[str, Judged]:
     """Judge the answers of every arm; what failed, or is no model's own text, is not judged."""
-    found: dict[str, Judged] = defaultdict(dict)
+    judged: dict[str, Judged] = defaultdict(dict)
     for record in records:
         answer = expected.get((record.task, record.prompt_idx))
         if answer is None or record.phase != "measure" or record.error or record.content is None or record.synthetic:
             continue
         cut = record.finish_reason == "length"
         block, label, task, number = record.key
-        found[label][task, number, block] = Judgement(answer.is_given_by(record.content, cut=cut), cut)
-    return dict(found)
+        judged[label][task, number, block] = Judgement(answer.is_given_by(record.content, cut=cut), cut)
+    return dict(judged)
 
 
-def _compare(arm: str, ours: Judged, baseline: str | None, theirs: Judged) -> ArmAccuracy:
+def _compare(arm: str, judged: Judged, baseline: str | None, baseline_judged: Judged) -> ArmAccuracy:
     """Count over the prompts, each in the first block that has both answers."""
     first: dict[tuple[str, int], tuple[Judgement, Judgement]] = {}
-    for key in sorted(ours.keys() & theirs.keys()):
-        first.setdefault(key[:2], (ours[key], theirs[key]))
+    for key in sorted(judged.keys() & baseline_judged.keys()):
+        first.setdefault(key[:2], (judged[key], baseline_judged[key]))
     pairs = {f"{task}/{number}": pair for (task, number), pair in first.items()}
     return ArmAccuracy(
         arm=arm,
         baseline=baseline,
         prompts=len(pairs),
-        correct=sum(own.right for own, _ in pairs.values()),
-        cut=sum(own.cut for own, _ in pairs.values()),
-        baseline_correct=sum(other.right for _, other in pairs.values()),
-        lost=[name for name, (own, other) in pairs.items() if other.right and not own.right],
-        gained=[name for name, (own, other) in pairs.items() if own.right and not other.right],
+        correct=sum(ours.right for ours, _ in pairs.values()),
+        cut=sum(ours.cut for ours, _ in pairs.values()),
+        baseline_correct=sum(theirs.right for _, theirs in pairs.values()),
+        lost=[name for name, (ours, theirs) in pairs.items() if theirs.right and not ours.right],
+        gained=[name for name, (ours, theirs) in pairs.items() if ours.right and not theirs.right],
     )
 
 
@@ -125,8 +124,8 @@ def _tested(rows: list[ArmAccuracy]) -> list[ArmAccuracy]:
     p = [float(binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0 for lost, gained in changed]
     limits = [detectable_loss(row.prompts, row.baseline_correct, len(row.gained), LEVEL / len(rows)) for row in rows]
     return [
-        row.model_copy(update={"p": own, "p_adjusted": adjusted, "detectable": limit})
-        for row, own, adjusted, limit in zip(rows, p, holm(p), limits, strict=True)
+        row.model_copy(update={"p": value, "p_adjusted": adjusted, "detectable": limit})
+        for row, value, adjusted, limit in zip(rows, p, holm(p), limits, strict=True)
     ]
 
 
@@ -140,23 +139,11 @@ def detectable_loss(prompts: int, right: int, gained: int, level: float, power: 
     differing = np.arange(prompts + 1)
     needed = binom.isf(level / 2, differing, 0.5)  # the test rejects where more of them than this are lost
 
-    def found(more: int) -> float:
-        lost = (gained + more) / prompts
+    def power_at(loss: int) -> float:
+        lost = (gained + loss) / prompts
         share = lost + gained / prompts
         return float(binom.pmf(differing, prompts, share) @ binom.sf(needed, differing, lost / share))
 
     largest = min(prompts - 2 * gained, right - gained)
-    smallest = bisect_left(range(1, largest + 1), power, key=found) + 1
+    smallest = bisect_left(range(1, largest + 1), power, key=power_at) + 1
     return smallest / prompts if smallest <= largest else None
-
-
-def _sentence(rows: list[ArmAccuracy]) -> str:
-    if not rows:
-        return ""
-    fewest = min(row.prompts for row in rows)
-    shown = [row.detectable for row in rows if row.detectable is not None]
-    test = "McNemar's exact test"
-    if len(shown) < len(rows):
-        return f"{fewest} prompts are too few for {test} to find even the largest loss in 8 of 10 runs."
-    loss = f"a loss of {100 * max(shown):.0f} percentage points in 8 of 10 runs"
-    return f"With {fewest} prompts {test} finds {loss}; smaller losses may be missed."

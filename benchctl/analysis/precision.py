@@ -14,9 +14,8 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import SpeedUp, Stopping
 from benchctl.analysis.speedup import compared_arms, find_speeds
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, block_variance, ratio_interval, shared_variances
-from benchctl.data.manifest import DecidedArm, Stopped
+from benchctl.data.manifest import DecidedArm, Stopped, StopReason
 from benchctl.recipes.schema import AutoBlocks
-from benchctl.text import listed, plural, spoken
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
@@ -111,63 +110,43 @@ def look(run: RunData, rule: AutoBlocks) -> Look:
     return Look(widths, decided, still_open)
 
 
-def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, known: Look) -> Stopped | None:
+def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, estimates: Look) -> Stopped | None:
     """Return why a run of so many blocks ends here, `None` when it goes on."""
-    widths = known.half_widths
+    widths = estimates.half_widths
     met = all(width is not None and width <= (rule.half_width or 0.0) for width in widths.values())
-    decided = not known.open_arms if rule.half_width is None else met
-    why: Literal["no pairs", "decided", "reached", "maximum", "budget"]
+    decided = not estimates.open_arms if rule.half_width is None else met
+    reason: StopReason
     if blocks >= rule.first_look and not widths:
-        why = "no pairs"
+        reason = "no pairs"
     elif blocks >= rule.first_look and decided:
-        why = "decided" if rule.half_width is None else "reached"
+        reason = "decided" if rule.half_width is None else "reached"
     elif blocks >= rule.max:
-        why = "maximum"
+        reason = "maximum"
     elif rule.minutes is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.minutes:
-        why = "budget"
+        reason = "budget"
     else:
         return None
-    return Stopped(reason=why, half_widths=widths)
-
-
-def describe_stop(rule: AutoBlocks, stopped: Stopped) -> str:
-    """Return why a run ended, as a part of a sentence."""
-    return {
-        "decided": "every arm is decided",
-        "reached": f"every arm's interval is within ±{100 * (rule.half_width or 0):g} %",
-        "maximum": f"the recipe allows at most {rule.max}",
-        "budget": f"another one would not fit into the budget of {rule.minutes or 0:g} min",
-        "no pairs": "no arm has an answer that can be compared with the baseline's",
-    }[stopped.reason]
-
-
-def decided_in_words(decided: Mapping[str, DecidedArm]) -> dict[str, str]:
-    """Return what was decided of every arm, and when: `slower after 3 blocks`."""
-    words = {"faster": "faster", "slower": "slower", "within": "within ±5 %"}
-    return {name: f"{words[found.speed]} after {found.blocks} blocks" for name, found in decided.items()}
+    return Stopped(reason=reason, half_widths=widths)
 
 
 def find_stopping(manifest: Manifest | None, overall: Sequence[SpeedUp]) -> Stopping | None:
     """Return what `blocks: auto` came to, recomputed from what decides on each arm; `None` for any other run."""
     if manifest is None or manifest.auto_blocks is None:
         return None
-    rule = manifest.auto_blocks
-    known = _half_widths(overall)
-    widest = max((width for width in known.values() if width is not None), default=None)
-    found = Stopping(
+    rule, open_arms = manifest.auto_blocks, [row for row in overall if row.arm not in manifest.decided]
+    return Stopping(
         half_width=rule.half_width,
         max_blocks=rule.max,
         budget_min=rule.minutes,
         blocks=manifest.blocks,
-        decided=decided_in_words(manifest.decided),
+        decided=manifest.decided,
+        rivals=[
+            row.arm for row in overall if row.arm not in manifest.decided and row.interval and row.interval.low > 1
+        ],
         reason=manifest.stopped.reason if manifest.stopped else None,
-        half_widths=known,
+        half_widths=_half_widths(overall),
         spent_s=manifest.spent_s,
-        sentence="",
     )
-    why = describe_stop(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
-    rivals = [row.arm for row in overall if row.arm not in found.decided and row.interval and row.interval.low > 1]
-    return found.model_copy(update={"sentence": _sentence(found, why, widest, rivals)})
 
 
 def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
@@ -176,19 +155,3 @@ def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
         for row in speedups
         if row.pairs
     }
-
-
-def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[str]) -> str:
-    """Return it in words. `rivals`: faster arms of which it is open whether they are the fastest."""
-    blocks = plural(found.blocks, "block")
-    sentence = f"Blocks: auto measured {found.blocks} {blocks} ({spoken(found.spent_s)}): {why}."
-    if found.half_width is None:
-        parts = [f"{arm} is {what}" for arm, what in found.decided.items()]
-        left = [arm for arm in found.half_widths if arm not in found.decided and arm not in rivals]
-        parts += [f"{listed(left)} {'is' if len(left) == 1 else 'are'} undecided"] if left else []
-        parts += [f"which of {listed(rivals)} is the fastest is open"] if len(rivals) > 1 else []
-        parts += [f"{rivals[0]} is faster; whether it is the fastest is open"] if len(rivals) == 1 else []
-        return f"{sentence} {'; '.join(parts)}." if parts else sentence
-    if widest is not None:
-        sentence += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was requested."
-    return sentence

@@ -27,6 +27,7 @@ from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
 from benchctl.analysis.round_results import BreakEven, RoundModel
+from benchctl.data.manifest import DecidedArm, StopReason
 from benchctl.data.rounds import LeftOut
 from benchctl.recipes.groups import ComparedArm
 
@@ -372,15 +373,15 @@ class Stopping(Result):
     budget_min: float | None
     blocks: int
     """Measured."""
-    decided: dict[str, str]
-    """What was decided of an arm, and after how many blocks: `slower after 3 blocks`."""
-    reason: Literal["decided", "reached", "maximum", "budget", "no pairs"] | None
+    decided: dict[str, DecidedArm]
+    """What was decided of an arm, and after how many blocks."""
+    rivals: list[str]
+    """The faster arms of which it is open whether they are the fastest."""
+    reason: StopReason | None
     """Why it ended, as the run stored it; `None` while it has not."""
     half_widths: dict[str, float | None]
     """Of every arm that could be compared, by these records."""
     spent_s: float
-    sentence: str
-    """All of it in sentences."""
 
 
 AdviceReason = Literal[

@@ -227,10 +227,13 @@ class DecidedArm(Part):
     """`within`: shown to lie within ±5 % of its baseline."""
 
 
+StopReason = Literal["decided", "reached", "maximum", "budget", "no pairs"]
+
+
 class Stopped(Part):
     """Why a run with `blocks: auto` measured no further block."""
 
-    reason: Literal["decided", "reached", "maximum", "budget", "no pairs"]
+    reason: StopReason
     """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further block would help."""
     half_widths: dict[str, float | None]
     """Half the width of each arm's interval then, as a share of its speed-up; `None`: no interval."""

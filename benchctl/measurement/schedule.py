@@ -9,7 +9,7 @@ from math import ceil, expm1
 
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.precision import Look, decided_in_words, describe_stop, look, why_stop
+from benchctl.analysis.precision import Look, look, why_stop
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
@@ -20,6 +20,7 @@ from benchctl.measurement.runner import Search
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
+from benchctl.words.stopping import decisions, stop_reason
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,10 @@ def blocks_as_needed(
             manifest.stopped = why_stop(rule, block, manifest.spent_s, estimates)
             if manifest.stopped:
                 writer.save()
-                progress.note(f"Stopped after {block} blocks: {describe_stop(rule, manifest.stopped)}.")
+                reason = stop_reason(
+                    manifest.stopped.reason, half_width=rule.half_width, max_blocks=rule.max, minutes=rule.minutes
+                )
+                progress.note(f"Stopped after {block} blocks: {reason}.")
                 return
             manifest.blocks = block + 1
             writer.save()
@@ -135,7 +139,7 @@ def _decisions_note(rule: AutoBlocks, blocks: int, estimates: Look, manifest: Ma
     if rule.half_width is not None:
         return _precision_note(rule, rule.half_width, blocks, estimates.half_widths, manifest.spent_s)
     new = {name: decision for name, decision in estimates.decided.items() if name not in manifest.decided}
-    parts = [f"{name} is {decision.rpartition(' after ')[0]}" for name, decision in decided_in_words(new).items()]
+    parts = [f"{name} is {decision.rpartition(' after ')[0]}" for name, decision in decisions(new).items()]
     parts += [f"open: {', '.join(estimates.open_arms)}"] if estimates.open_arms else []
     return f"After {blocks} blocks: {'; '.join(parts)}."
 

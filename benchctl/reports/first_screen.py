@@ -18,6 +18,7 @@ from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import listed
+from benchctl.words import accuracy as accuracy_words
 from benchctl.words import numbers
 from benchctl.words.verdict import contrary
 
@@ -133,7 +134,7 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}
     sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:
-        sentences.append(analysis.accuracy.sentence)
+        sentences.append(accuracy_words.sentence(analysis.accuracy))
     if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
         sentences.append(f"{CONSISTENT}.".capitalize())
     return " ".join(sentences)

@@ -18,7 +18,7 @@ from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
 from benchctl.text import one_line, visible
 from benchctl.words import advice as advice_words
-from benchctl.words import conclusion, notices, numbers
+from benchctl.words import conclusion, notices, numbers, stopping
 from benchctl.words import experiment as experiment_words
 from benchctl.words import verdict as verdict_words
 from benchctl.words.scope import scope_lines
@@ -153,7 +153,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "notices": notices.notices(run, analysis),
         "findings": conclusion.findings(analysis),
         "first_table": decisive(analysis, None)[0],
-        "stopped": conclusion.stopped(analysis),
+        "stopped": stopping.first_sentence(analysis.stopping) if analysis.stopping else "",
         "null_control": conclusion.null_control(analysis),
         "decided": decided,
         "action": advice_words.action(decided) if decided else "",

@@ -15,7 +15,7 @@ from benchctl.reports.tables.advice import has_choices, only_group, production_c
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
 from benchctl.words import advice as advice_words
-from benchctl.words import conclusion
+from benchctl.words import conclusion, stopping
 from benchctl.words import experiment as experiment_words
 from benchctl.words.notices import WarningGroup, grouped_warnings
 from benchctl.words.scope import scope_lines
@@ -73,7 +73,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     for cell in analysis.failed_cells:
         out.say(f"Failed: {cell}", "red")
     if analysis.stopping:
-        out.say(analysis.stopping.sentence if verbose else conclusion.stopped(analysis), "dim")
+        out.say((stopping.sentence if verbose else stopping.first_sentence)(analysis.stopping), "dim")
     groups = grouped_warnings(analysis)
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(out, shown)

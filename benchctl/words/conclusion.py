@@ -223,11 +223,6 @@ def faults(analysis: Analysis) -> list[tuple[str, str]]:
     return [(arm, f"{kind} in {', '.join(prompts)}") for arm, kind, prompts in named if prompts]
 
 
-def stopped(analysis: Analysis) -> str:
-    """After how many blocks and why a run of `blocks: auto` ended, in a sentence; empty for every other run."""
-    return f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}." if analysis.stopping else ""
-
-
 def findings(analysis: Analysis) -> list[str]:
     """Return further sentences for the start of the report; empty where nothing was swept."""
     if analysis.sweep is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from benchctl.words import accuracy, stopping
 from benchctl.words import advice as advice_words
 from benchctl.words import experiment as experiment_words
 from benchctl.words import sweep as sweep_words
@@ -34,4 +35,9 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
         sentences = sweep_words.crossings(analysis.sweep)
         for written, sentence in zip(document["sweep"]["crossings"], sentences, strict=True):
             written["sentence"] = sentence
+    if analysis.stopping is not None:
+        document["stopping"]["decided"] = stopping.decisions(analysis.stopping.decided)
+        document["stopping"]["sentence"] = stopping.sentence(analysis.stopping)
+    if analysis.accuracy is not None:
+        document["accuracy"]["sentence"] = accuracy.sentence(analysis.accuracy)
     return document

@@ -298,7 +298,7 @@ def test_a_run_that_was_cut_off_before_its_first_block_lacks_everything(make_run
     assert ids(analysis) == {"few-blocks", "missing-records"}
     assert [(verdict.speed, verdict.lossless) for verdict in analysis.verdicts] == [("unknown", "undetermined")]
     assert analysis.stopping is not None
-    assert analysis.stopping.sentence == "Blocks: auto measured 0 blocks (0 s): the run is not finished."
+    assert (analysis.stopping.blocks, analysis.stopping.reason) == (0, None)
 
 
 def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run: Any) -> None:

@@ -18,6 +18,7 @@ import pytest
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.paths import shipped_folder
+from benchctl.words.stopping import first_sentence
 from tests.resealed import reseal
 
 pytestmark = pytest.mark.engine
@@ -244,7 +245,7 @@ def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     stopping = analyse_run(data).stopping
     assert stopping is not None
     assert stopping.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
-    assert stopping.sentence.partition(". ")[0] in " ".join(done.stdout.split())
+    assert first_sentence(stopping) in " ".join(done.stdout.split())
     assert "further blocks" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
     repeated = run("run", "--resume", "small", cwd=tmp_path)
     assert repeated.returncode == 0, repeated.stderr

@@ -23,7 +23,7 @@ def judged(analysis: Analysis) -> Analysis:
                     p=0.004, p_adjusted=0.024, detectable=0.37, **COUNTS)
         for verdict in analysis.verdicts
     ]  # fmt: skip
-    return analysis.model_copy(update={"accuracy": Accuracy(arms=[row, *rows], sentence="With 24 prompts 37 points.")})
+    return analysis.model_copy(update={"accuracy": Accuracy(arms=[row, *rows])})
 
 
 def test_a_column_of_the_first_table(analysis: Analysis) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.accuracy import Accuracy, ArmAccuracy
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Candidate, Experiment, NoDraft
-from benchctl.words import advice, experiment, verdict
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Candidate, Experiment, NoDraft, Stopping
+from benchctl.words import accuracy, advice, experiment, stopping, verdict
 from tests.reports.handmade import build_analysis, decided
 
 FASTER = Interval(low=1.1, high=1.4, method="")
@@ -256,3 +257,41 @@ EXPERIMENTS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "sentence"), EXPERIMENTS)
 def test_what_to_measure_next(fields: dict[str, Any], sentence: str) -> None:
     assert experiment.sentence(Experiment(command="benchctl run", **fields)) == sentence
+
+
+STOPPED = {"max_blocks": 9, "budget_min": 5.0, "blocks": 4, "decided": {}, "rivals": [], "spent_s": 120.0}
+STOPS: list[tuple[dict[str, Any], str]] = [
+    ({"half_width": 0.05, "reason": "reached", "half_widths": {"a": 0.041, "b": 0.02}},
+     "every arm's interval is within ±5 %. The widest interval is ±4.1 %, ±5 % was requested."),
+    ({"half_width": 0.05, "reason": "no pairs", "half_widths": {"a": None}},
+     "no arm has an answer that can be compared with the baseline's."),
+    ({"half_width": None, "reason": "maximum", "half_widths": {"a": 0.1, "b": 0.1, "c": None},
+      "decided": {"a": {"blocks": 3, "speed": "within"}}},
+     "the recipe allows at most 9. a is within ±5 % after 3 blocks; b and c are undecided."),
+    ({"half_width": None, "reason": "budget", "half_widths": {"a": 0.1, "b": 0.1}, "rivals": ["a", "b"]},
+     "another one would not fit into the budget of 5 min. which of a and b is the fastest is open."),
+    ({"half_width": None, "reason": None, "half_widths": {"a": 0.1}, "rivals": ["a"]},
+     "the run is not finished. a is faster; whether it is the fastest is open."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "sentence"), STOPS)
+def test_why_a_run_ended(fields: dict[str, Any], sentence: str) -> None:
+    result = Stopping.model_validate(STOPPED | fields)
+    assert stopping.sentence(result) == f"Blocks: auto measured 4 blocks (2 min): {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("detectable", "sentence"),
+    [
+        (None, "24 prompts are too few for McNemar's exact test to find even the largest loss in 8 of 10 runs."),
+        (0.37, "With 24 prompts McNemar's exact test finds a loss of 37 percentage points in 8 of 10 runs; smaller "
+         "losses may be missed."),
+    ],
+)  # fmt: skip
+def test_the_loss_of_right_answers_that_is_found(detectable: float | None, sentence: str) -> None:
+    counts: dict[str, Any] = {"correct": 9, "cut": 0, "baseline_correct": 9, "lost": [], "gained": []}
+    first = ArmAccuracy(arm="baseline", baseline=None, prompts=24, **counts)
+    arm = ArmAccuracy(arm="a", baseline="baseline", prompts=24, detectable=detectable, **counts)
+    assert accuracy.sentence(Accuracy(arms=[first, arm])) == sentence
+    assert accuracy.sentence(Accuracy(arms=[first])) == ""

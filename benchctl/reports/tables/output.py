@@ -14,6 +14,7 @@ from benchctl.analysis.results import Analysis, Comparison, Losslessness, Prompt
 from benchctl.lossless.judge.whole_answers import DivergingAnswer, Probability
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
 from benchctl.text import first, one_line
+from benchctl.words import accuracy as accuracy_words
 from benchctl.words import numbers
 from benchctl.words.labels import lossy_label
 
@@ -256,7 +257,7 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
             ),
         ),
         found.arms if found else [],
-        note=found.sentence if found else "",
+        note=accuracy_words.sentence(found) if found else "",
     )
 
 
