@@ -140,9 +140,7 @@ def find_stopping(manifest: Manifest | None, overall: Sequence[SpeedUp]) -> Stop
         budget_min=rule.minutes,
         blocks=manifest.blocks,
         decided=manifest.decided,
-        rivals=[
-            row.arm for row in overall if row.arm not in manifest.decided and row.interval and row.interval.low > 1
-        ],
+        rivals=[row.arm for row in open_arms if row.interval and row.interval.low > 1],
         reason=manifest.stopped.reason if manifest.stopped else None,
         half_widths=_half_widths(overall),
         spent_s=manifest.spent_s,
