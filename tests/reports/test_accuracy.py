@@ -32,7 +32,7 @@ def test_a_column_of_the_first_table(analysis: Analysis) -> None:
     baseline = next(line for line in lines if line.startswith("baseline "))
     assert "20 of 24" in baseline
     assert sum("11 of 24" in line for line in lines) == 6
-    assert "37 points" in " ".join(lines)
+    assert "37 percentage points" in " ".join(" ".join(lines).split())
 
 
 def test_baselines_alone_are_shown_where_they_were_judged() -> None:
