@@ -11,7 +11,10 @@ import hashlib
 import json
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from benchctl.data.versions import Model, Part, StoredFormat
+from benchctl.writing import write_whole
 
 _KEY, _END = b',\n "digest": "', b'"\n}\n'
 _SEAL = len(_KEY) + 64 + len(_END)
@@ -65,6 +68,11 @@ def sealed(text: str) -> str:
 def is_sealed(content: bytes) -> bool:
     """Whether a document ends with the digest of its content."""
     return content[-_SEAL:] == _KEY + hashlib.sha256(content[:-_SEAL]).hexdigest().encode() + _END
+
+
+def write_sealed(file: Path, document: BaseModel, indent: int | None = None) -> None:
+    """Replace a document with its digest at its end, atomically. Raises StorageError."""
+    write_whole(file, sealed(document.model_dump_json(by_alias=True, indent=indent)))
 
 
 def read_sealed(form: StoredFormat, file: Path, model: type[Model]) -> Model:

@@ -38,7 +38,6 @@ from benchctl.measurement.cell import fresh_log, running, scoring
 from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import spread_over_tasks, spread_seed
 from benchctl.measurement.prepare import Prepared, PreparedSetup
-from benchctl.measurement.run import signals_interrupt
 from benchctl.models.files import ResolvedPair
 from benchctl.models.footprint import step_flops
 from benchctl.prompts.suite import Prompt, PromptItem
@@ -153,14 +152,13 @@ def diagnose(
         _keep(folder, diagnosis, "started")
         (folder / LOGS).mkdir(exist_ok=True)
         try:
-            with signals_interrupt():
-                for target, target_drafts in _by_target(drafts, prepared).items():
-                    session = _Session(prepared, target, settings, prompts, folder, progress)
-                    session.answer(corpus)
-                    for draft in target_drafts:
-                        session.read(draft)
-                        diagnosis.drafts.append(draft)
-                        _keep(folder, diagnosis, "started")
+            for target, target_drafts in _by_target(drafts, prepared).items():
+                session = _Session(prepared, target, settings, prompts, folder, progress)
+                session.answer(corpus)
+                for draft in target_drafts:
+                    session.read(draft)
+                    diagnosis.drafts.append(draft)
+                    _keep(folder, diagnosis, "started")
         except BaseException as stop:
             _keep(folder, diagnosis, "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed")
             raise

@@ -13,11 +13,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from benchctl.data.digests import read_sealed, sealed
+from benchctl.data.digests import read_sealed, write_sealed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.writing import write_whole
 
 DOCUMENT = "diagnosis.json"
 FOLDER = "diagnosis"
@@ -89,7 +88,7 @@ class Diagnosis(Part):
 
 def write_diagnosis(folder: Path, diagnosis: Diagnosis) -> None:
     """Replace a diagnosis atomically. Raises StorageError."""
-    write_whole(folder / DOCUMENT, sealed(diagnosis.model_dump_json(by_alias=True)))
+    write_sealed(folder / DOCUMENT, diagnosis)
 
 
 def read_diagnosis(folder: Path) -> Diagnosis:

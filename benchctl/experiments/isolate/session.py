@@ -53,7 +53,7 @@ from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext
 from benchctl.measurement.progress import Display
 from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards, tensors_of
-from benchctl.models.gguf_header import Tensor, tensor_types
+from benchctl.models.gguf_header import Tensor
 from benchctl.models.quantize import Program, check_arguments, checked, quantize_to
 from benchctl.models.tensor_types import family, requested_types, takes_other_type
 from benchctl.paths import cache_folder, shipped_folder
@@ -164,7 +164,7 @@ def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, 
             name=name,
             tensors=len(members),
             parameters=sum(tensor.elements for tensor in members),
-            keep=max(members, key=_bits).type_name,
+            keep=max(members, key=lambda tensor: (tensor.nbytes or 0) / tensor.elements).type_name,
             layers=[
                 f"{block[1]}{name}" for tensor in members if (block := _BLOCK.match(tensor.name)) and len(members) > 1
             ],
@@ -191,11 +191,6 @@ def spec_with(
             overrides[pattern] = kind
         decided |= matching
     return spec.model_copy(update={"tensors": overrides})
-
-
-def _bits(tensor: Tensor) -> float:
-    tensor_type = tensor_types().get(tensor.type_id)
-    return 0.0 if tensor_type is None else tensor_type.size / tensor_type.block
 
 
 def _spec(recipe: Recipe, base: str | None, allow_requantize: bool) -> QuantizeSpec:

@@ -15,12 +15,11 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from benchctl import __version__
-from benchctl.data.digests import read_sealed, sealed
+from benchctl.data.digests import read_sealed, write_sealed
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.engines.quantizing import Divergence
 from benchctl.measurement.recording import now
-from benchctl.writing import write_whole
 
 ISOLATION = "isolation.json"
 TEXT = "text.txt"
@@ -104,7 +103,7 @@ class Isolation(Part):
 
 def write_isolation(folder: Path, isolation: Isolation) -> None:
     """Replace `isolation.json` atomically. Raises StorageError."""
-    write_whole(folder / ISOLATION, sealed(isolation.model_dump_json(by_alias=True, indent=1)))
+    write_sealed(folder / ISOLATION, isolation, indent=1)
 
 
 def read_isolation(folder: Path) -> Isolation | None:

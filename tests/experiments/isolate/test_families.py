@@ -13,7 +13,7 @@ F32, F16, BF16 = 0, 1, 30
 
 
 def tensor(name: str, rows: int = 4, kind: int = BF16) -> Tensor:
-    return Tensor(name, (256, rows), kind, 0, None)
+    return Tensor(name, (256, rows), kind, 0, 256 * rows * (4 if kind == F32 else 2))
 
 
 TENSORS = [
