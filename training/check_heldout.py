@@ -32,14 +32,14 @@ class Finding:
 
 def entries(suite: Path) -> list[tuple[str, str, str]]:
     """(task, "prompt" or "answer", text) of everything in a suite that must not stand in the training text."""
-    found = []
+    rows = []
     for task, prompts in json.loads(suite.read_text("utf-8"))["tasks"].items():
         for prompt in prompts:
             turns = prompt["messages"] if "messages" in prompt else [{"content": prompt["prompt"]}]
-            found += [(task, "prompt", turn["content"]) for turn in turns]
+            rows += [(task, "prompt", turn["content"]) for turn in turns]
             if prompt.get("reference"):
-                found.append((task, "answer", prompt["reference"]))
-    return found
+                rows.append((task, "answer", prompt["reference"]))
+    return rows
 
 
 def synthetic_text(share: float) -> str:
@@ -87,13 +87,13 @@ def main() -> None:
     text = synthetic_text(options.share)
     if options.corpus:
         text += corpus_text(options.corpus)
-    found = findings(wanted, text)
-    seen, total = sentence_overlap(wanted, text)
-    for finding in found:
+    overlaps = findings(wanted, text)
+    overlapping, total = sentence_overlap(wanted, text)
+    for finding in overlaps:
         print(f"{finding.task}: {finding.kind} stands in the training text: {finding.text!r}")
-    print(f"{len(wanted)} prompts and answers against {len(text):,} characters: {len(found)} found")
-    print(f"single sentences of the answers that occur: {seen} of {total}")
-    sys.exit(1 if found else 0)
+    print(f"{len(wanted)} prompts and answers against {len(text):,} characters: {len(overlaps)} found")
+    print(f"single sentences of the answers that occur: {overlapping} of {total}")
+    sys.exit(1 if overlaps else 0)
 
 
 if __name__ == "__main__":

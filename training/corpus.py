@@ -68,7 +68,7 @@ def documents(mix: Mix, help_root: Path, bible_root: Path, library_root: Path) -
     from training.tokenizer import chat
 
     rng = Random(SEED)
-    found: dict[str, list[str]] = {
+    by_source: dict[str, list[str]] = {
         task: [chat(user, assistant) for user, assistant in synthetic(task, number)]
         for task, number in mix.synthetic.items()
     }
@@ -83,8 +83,8 @@ def documents(mix: Mix, help_root: Path, bible_root: Path, library_root: Path) -
     }
     for name, read in readers.items():
         texts = read()
-        found[name] = rng.sample(texts, min(len(texts), mix.natural[name]))
-    return found
+        by_source[name] = rng.sample(texts, min(len(texts), mix.natural[name]))
+    return by_source
 
 
 def main() -> None:
@@ -103,8 +103,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
 
-    found = documents(MIXES[options.mix], options.help_root, options.bible_root, options.library_root)
-    texts = [(name, text) for name, group in found.items() for text in group]
+    groups = documents(MIXES[options.mix], options.help_root, options.bible_root, options.library_root)
+    texts = [(name, text) for name, group in groups.items() for text in group]
     Random(SEED).shuffle(texts)
     options.output.mkdir(parents=True, exist_ok=True)
     if options.tokenizer:
@@ -114,21 +114,21 @@ def main() -> None:
     tokenizer = Tokenizer.from_file(str(options.output / "tokenizer" / "tokenizer.json"))
     end = SPECIALS.index("<|endoftext|>")
     encoded = tokenizer.encode_batch([text for _, text in texts], add_special_tokens=False)
-    counts: dict[str, dict[str, int]] = {name: {"documents": len(group), "tokens": 0} for name, group in found.items()}
+    counts: dict[str, dict[str, int]] = {name: {"documents": len(group), "tokens": 0} for name, group in groups.items()}
     stream: list[int] = []
     for (name, _), encoding in zip(texts, encoded, strict=True):
         stream.extend(encoding.ids)
         stream.append(end)
         counts[name]["tokens"] += len(encoding.ids) + 1
     tokens = np.array(stream, dtype=np.uint16)
-    held = len(tokens) // 100
-    np.save(options.output / "validation.npy", tokens[:held])
-    np.save(options.output / "train.npy", tokens[held:])
+    heldout_count = len(tokens) // 100
+    np.save(options.output / "validation.npy", tokens[:heldout_count])
+    np.save(options.output / "train.npy", tokens[heldout_count:])
     summary = {
         "mix": options.mix,
         "seed": SEED,
-        "train_tokens": len(tokens) - held,
-        "validation_tokens": held,
+        "train_tokens": len(tokens) - heldout_count,
+        "validation_tokens": heldout_count,
         "sources": counts,
     }
     (options.output / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")

@@ -62,7 +62,7 @@ class Eagle3Draft(nn.Module):
         return fused
 
     def forward(
-        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], seen: DraftKeys
+        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], keys: DraftKeys
     ) -> tuple[Tensor, Tensor]:
         """The state to read in the next step, and the one to project on the vocabulary; both like `embedded`."""
         layer = self.midlayer
@@ -73,32 +73,32 @@ class Eagle3Draft(nn.Module):
         key = attention.k_proj(joined).view(shape).transpose(1, 2)
         value = attention.v_proj(joined).view(shape).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query, key, *turned)
-        states = states + attention.o_proj(seen.attend(query, key, value).transpose(1, 2).flatten(2))
+        states = states + attention.o_proj(keys.attend(query, key, value).transpose(1, 2).flatten(2))
         states = states + layer.mlp(layer.post_attention_layernorm(states))
         return states, self.norm(states)
 
 
 def eagle3(target: SequentialModel, *, feed_forward: int) -> Eagle3Draft:
     """An untrained draft, as wide as its target."""
-    known = target.config
+    target_config = target.config
     # What the class does not declare is kept as an attribute and saved.
     undeclared: dict[str, Any] = {
-        "draft_vocab_size": known.vocab_size,
-        "target_hidden_size": known.hidden_size,
+        "draft_vocab_size": target_config.vocab_size,
+        "target_hidden_size": target_config.hidden_size,
         "eagle_aux_hidden_state_layer_ids": list(TARGET_LAYERS),
         "norm_before_residual": False,
     }
     config = LlamaConfig(
         **undeclared,
         architectures=["LlamaForCausalLMEagle3"],
-        vocab_size=known.vocab_size,
-        hidden_size=known.hidden_size,
+        vocab_size=target_config.vocab_size,
+        hidden_size=target_config.hidden_size,
         intermediate_size=feed_forward,
         num_hidden_layers=1,
-        num_attention_heads=known.num_attention_heads,
-        num_key_value_heads=known.num_key_value_heads,
-        head_dim=known.head_dim,
-        max_position_embeddings=known.max_position_embeddings,
+        num_attention_heads=target_config.num_attention_heads,
+        num_key_value_heads=target_config.num_key_value_heads,
+        head_dim=target_config.head_dim,
+        max_position_embeddings=target_config.max_position_embeddings,
         rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         tie_word_embeddings=False,

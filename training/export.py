@@ -43,26 +43,26 @@ _NUMPY = {
 def read_weights(path: Path) -> dict[str, Array]:
     """Read all tensors, floating point ones as float32. Raises SafetensorError for a damaged file."""
     deserialize: Any = safetensors.deserialize  # the package declares no types for it
-    found: dict[str, Array] = {}
+    weights: dict[str, Array] = {}
     for name, tensor in deserialize(path.read_bytes()):
         array = np.frombuffer(tensor["data"], dtype=_NUMPY[tensor["dtype"]]).reshape(tensor["shape"])
         if tensor["dtype"] == "BF16":
             array = from_bfloat16(array)
-        found[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
-    return found
+        weights[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
+    return weights
 
 
 def written_tensors(weights: dict[str, Array], pairs: list[TensorPair]) -> dict[str, Array]:
     """Return what the file will hold, by GGUF name: bfloat16 as uint16, else float32 or int64."""
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     for pair in pairs:
         loaded = weights[pair.huggingface]
         if loaded.dtype == np.float32:
             loaded = from_bfloat16(to_bfloat16(loaded))
         data = pair.transform.forward(loaded)
         matrix = data.dtype == np.float32 and data.ndim > 1 and pair.gguf.split(".", 2)[-1] not in FULL_PRECISION
-        found[pair.gguf] = to_bfloat16(data) if matrix else data
-    return found
+        tensors[pair.gguf] = to_bfloat16(data) if matrix else data
+    return tensors
 
 
 def add_tensors(writer: gguf.GGUFWriter, tensors: dict[str, Array]) -> None:

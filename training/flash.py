@@ -67,20 +67,20 @@ class Attention(nn.Module):
         self.q_norm = Qwen3RMSNorm(width, config.rms_norm_eps)
         self.k_norm = Qwen3RMSNorm(width, config.rms_norm_eps)
 
-    def forward(self, block: Tensor, read: Tensor, turned: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+    def forward(self, block: Tensor, read: Tensor, turned: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """(batch, block tokens, hidden); `turned` and `seen` are over what was read, then the block's tokens."""
-        both = torch.cat([read, block], 1)
-        shape = (*both.shape[:2], -1, self.width)
-        keys = self.k_norm(self.k_proj(both).view(shape)).transpose(1, 2)
-        values = self.v_proj(both).view(shape).transpose(1, 2)
+        context = torch.cat([read, block], 1)
+        shape = (*context.shape[:2], -1, self.width)
+        keys = self.k_norm(self.k_proj(context).view(shape)).transpose(1, 2)
+        values = self.v_proj(context).view(shape).transpose(1, 2)
         queries = self.q_norm(self.q_proj(block).view(*block.shape[:2], -1, self.width)).transpose(1, 2)
         cosine, sine = turned
         first = read.shape[1]
         queries, _ = apply_rotary_pos_emb(queries, queries, cosine[:, first:], sine[:, first:])
         keys, _ = apply_rotary_pos_emb(keys, keys, cosine, sine)
         keys, values = (part.repeat_interleave(self.groups, 1) for part in (keys, values))
-        found = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen[:, None])
-        mixed: Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask[:, None])
+        mixed: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
         return mixed
 
 
@@ -94,9 +94,9 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Qwen3RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = Qwen3MLP(config)
 
-    def forward(self, block: Tensor, read: Tensor, turned: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+    def forward(self, block: Tensor, read: Tensor, turned: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """The block's states after this layer."""
-        block = block + self.self_attn(self.input_layernorm(block), read, turned, seen)
+        block = block + self.self_attn(self.input_layernorm(block), read, turned, mask)
         after: Tensor = block + self.mlp(self.post_attention_layernorm(block))
         return after
 
@@ -140,12 +140,12 @@ class Head(nn.Module):
         tokens = torch.where(slots.repeat(starts.shape[1]) == 0, rows.gather(1, places), MASK)
         block_of = torch.arange(starts.shape[1]).repeat_interleave(BLOCK)
         before = torch.arange(rows.shape[1])[None, None] < starts.repeat_interleave(BLOCK, 1)[..., None]
-        own = (block_of[:, None] == block_of[None]).expand(len(rows), -1, -1)
+        same_block = (block_of[:, None] == block_of[None]).expand(len(rows), -1, -1)
         positions = torch.cat([torch.arange(rows.shape[1]).expand_as(rows), places], 1)
         turned = target.model.rotary_emb(read, positions)
         block = target.model.embed_tokens(tokens)
         for layer in self.layers:
-            block = layer(block, read, turned, torch.cat([before, own], 2))
+            block = layer(block, read, turned, torch.cat([before, same_block], 2))
         ahead = 1 if self.anchored else 0
         wanted = choices.gather(1, places + ahead - 1)  # the target's choice for the token at this place + ahead
         logits = target.lm_head(self.norm(block))

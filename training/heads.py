@@ -64,22 +64,22 @@ def descend(
     loss_of: Callable[[Tensor], tuple[Tensor, Callable[[], str]]],
     *,
     warm_up: int = 50,
-    every: int = 100,
+    report_every: int = 100,
 ) -> None:
     """Train heads for so many steps, the gradient of each clipped on its own; the learning rate falls to 0.
 
-    `loss_of`: of a batch the loss, and what is printed of it `every` so many steps.
+    `loss_of`: returns the loss of a batch, and the text that is printed every `report_every` steps.
     """
     parameters = [parameter for head in heads for parameter in head.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=RATE, betas=(0.9, 0.95), weight_decay=0.01)
     for step, rows in enumerate(islice(windows, steps)):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / warm_up) * (1 - step / steps)
-        loss, said = loss_of(rows)
+        loss, report = loss_of(rows)
         optimizer.zero_grad()
         loss.backward()
         for head in heads:
             nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
-        if step % every == 0 or step == steps - 1:
-            print(f"step {step}: {said()}", flush=True)
+        if step % report_every == 0 or step == steps - 1:
+            print(f"step {step}: {report()}", flush=True)

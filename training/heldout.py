@@ -32,10 +32,10 @@ def reserved() -> dict[str, frozenset[str]]:
 
 def draw(task: str, rng: Random, *, held_out: bool) -> Iterator[Example]:
     """Draw examples of a task without end: all their combinations reserved, or none of them."""
-    kept = reserved()[task]
+    reserved_keys = reserved()[task]
     while True:
         example = GENERATORS[task](rng)
-        inside = [key in kept for key in example.keys]
+        inside = [key in reserved_keys for key in example.keys]
         if all(inside) if held_out else not any(inside):
             yield example
 

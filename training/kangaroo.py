@@ -38,8 +38,8 @@ def distance(adapter: Adapter, target: Qwen3ForCausalLM, rows: Tensor, weight: T
     logits = target.lm_head(adapter(hidden, rotations))
     losses = -(wanted * logits.log_softmax(-1)).sum(-1)
     right = (logits.argmax(-1) == wanted.argmax(-1)).float()
-    whole = weight.sum()
-    return (losses * weight).sum() / whole, float((right * weight).sum() / whole)
+    total = weight.sum()
+    return (losses * weight).sum() / total, float((right * weight).sum() / total)
 
 
 def train(adapter: Adapter, target: Qwen3ForCausalLM, folder: Path, steps: int, seed: int) -> None:

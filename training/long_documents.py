@@ -42,10 +42,10 @@ def lighthouse_diary(rng: Random) -> str:
     days = []
     for day in range(1, 31):
         wind, force = rng.choice(winds), rng.randrange(2, 10)
-        seen = rng.choice(ships) if rng.random() < 0.6 else "no ship"
+        sighting = rng.choice(ships) if rng.random() < 0.6 else "no ship"
         oil = rng.randrange(21, 34)
         days.append(
-            f"{day} November. Wind {wind}, force {force}. Saw {seen}. In the day we {rng.choice(duties)}. "
+            f"{day} November. Wind {wind}, force {force}. Saw {sighting}. In the day we {rng.choice(duties)}. "
             f"The lamp burned {oil} pounds of oil. {rng.choice(remarks)}"
         )
     return (
@@ -68,13 +68,13 @@ def council_minutes(rng: Random) -> str:
     minutes = []
     for month in MONTHS:
         first, second = rng.sample(matters, 2)
-        mover, other = rng.sample(people, 2)
+        mover, seconder = rng.sample(people, 2)
         members = rng.randrange(6, 10)
         votes = rng.randrange(members // 2 + 1, members + 1)
         minutes.append(
             f"{month}. Present: {members} members. {mover} reported on {first[0]}. The cost is now put at "
             f"{first[1] + rng.randrange(-2, 5)},000 euros. "
-            f"{other} asked whether the work could wait until the next year. "
+            f"{seconder} asked whether the work could wait until the next year. "
             f"After a discussion the council decided, with {votes} votes to {members - votes}, to "
             f"{rng.choice(decisions)}. "
             f"Under other business, {rng.choice(people)} spoke about {second[0]} and promised a paper for the next "
@@ -121,9 +121,9 @@ def museum_catalogue(rng: Random) -> str:
     states = ("complete", "broken but complete", "half preserved", "a fragment", "restored in 1962")
     entries = []
     for number in range(1, 37):
-        thing, place, state = rng.choice(tuple(objects)), rng.choice(rooms), rng.choice(states)
+        thing, room, state = rng.choice(tuple(objects)), rng.choice(rooms), rng.choice(states)
         entries.append(
-            f"No. {400 + number}. {thing}, {objects[thing] + rng.randrange(-1, 4)} cm, {state}. Found in {place} in "
+            f"No. {400 + number}. {thing}, {objects[thing] + rng.randrange(-1, 4)} cm, {state}. Found in {room} in "
             f"{rng.randrange(1951, 1979)}. Dated to the {rng.choice(('first', 'second', 'third', 'fourth'))} century. "
             f"Kept in cabinet {rng.choice('ABCDEF')}{rng.randrange(1, 9)}."
         )
@@ -190,11 +190,11 @@ def shop_journal_ja(rng: Random) -> str:
     )  # fmt: skip
     days = []
     for day in range(1, 32):
-        best, other = rng.sample(goods, 2)
+        best, second = rng.sample(goods, 2)
         visitors = rng.randrange(18, 96)
         days.append(
             f"3月{day}日（{'月火水木金土日'[day % 7]}）天気は{rng.choice(weather)}。お客様は{visitors}人。"
-            f"一番売れたのは{best}で{rng.randrange(20, 90)}個、次は{other}で{rng.randrange(8, 20)}個。"
+            f"一番売れたのは{best}で{rng.randrange(20, 90)}個、次は{second}で{rng.randrange(8, 20)}個。"
             f"売り上げは{visitors * rng.randrange(45, 90) * 10}円。{rng.choice(guests)}。"
             f"{rng.choice(('小豆を追加で仕入れた', '包み紙が残り少ない', '冷蔵庫の調子が悪い', '特に変わりはない'))}。"
         )

@@ -28,7 +28,7 @@ class MultiTokenHead(nn.Module):
         return inputs
 
     def forward(
-        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], seen: DraftKeys
+        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], keys: DraftKeys
     ) -> tuple[Tensor, Tensor]:
         """The state to read in the next step, and to project on the vocabulary: the same, twice; like `embedded`.
 
@@ -46,7 +46,7 @@ class MultiTokenHead(nn.Module):
         key = attention.k_norm(attention.k_proj(inner).view(shape)).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query, key, *turned)
         value = attention.v_proj(inner).view(shape).transpose(1, 2)
-        heard = seen.attend(query, key, value).transpose(1, 2).flatten(2)
+        heard = keys.attend(query, key, value).transpose(1, 2).flatten(2)
         joined = joined + attention.o_proj(heard * gate.flatten(2).sigmoid())
         ahead = self.norm(joined + layer.mlp(layer.post_attention_layernorm(joined)))
         return ahead, ahead

@@ -64,11 +64,11 @@ def config(vocabulary: int) -> dict[str, Any]:
 
 def weights(vocabulary: int, noise: float) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
     """Return the tensors by their published names; `noise` is relative to a matrix's own standard deviation."""
-    random, other = np.random.default_rng(1), np.random.default_rng(2)
+    random, noise_random = np.random.default_rng(1), np.random.default_rng(2)
 
     def matrix(*shape: int, deviation: float | None = None) -> np.ndarray[Any, np.dtype[np.float32]]:
         scale = shape[-1] ** -0.5 if deviation is None else deviation
-        return (random.normal(0, scale, shape) + noise * other.normal(0, scale, shape)).astype(np.float32)
+        return (random.normal(0, scale, shape) + noise * noise_random.normal(0, scale, shape)).astype(np.float32)
 
     def filled(value: float, *shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         return np.full(shape, value, np.float32)

@@ -25,7 +25,7 @@ class Draft(Protocol):
         ...
 
     def __call__(
-        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], seen: DraftKeys
+        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], keys: DraftKeys
     ) -> tuple[Tensor, Tensor]:
         """The states to read in the next step and those to project, (batch, length, hidden) like the arguments."""
         ...
@@ -62,9 +62,9 @@ class Reading:
 
     def drafted(self, draft: Draft, steps: int) -> Iterator[Tensor]:
         """What the draft projects on the vocabulary as its 1st to `steps`-th token in a row."""
-        seen, states = DraftKeys(), draft.first(self.inputs)
+        keys, states = DraftKeys(), draft.first(self.inputs)
         for _ in range(steps):
-            states, ahead = draft(self.embedded, states, self.turned, seen)
+            states, ahead = draft(self.embedded, states, self.turned, keys)
             yield ahead
             states = later(states)
 
@@ -75,9 +75,9 @@ Read = Callable[["SequentialModel", Heard], Reading]
 def hear(model: SequentialModel, rows: Tensor) -> Heard:
     """Run the target over `rows` (batch, length)."""
     embedded = model.model.embed_tokens(rows)
-    found = model.model(inputs_embeds=embedded, use_cache=False, output_hidden_states=True)
-    last = found.last_hidden_state
-    return Heard(model.lm_head(last), embedded, (*found.hidden_states[: len(model.model.layers)], last))
+    output = model.model(inputs_embeds=embedded, use_cache=False, output_hidden_states=True)
+    last = output.last_hidden_state
+    return Heard(model.lm_head(last), embedded, (*output.hidden_states[: len(model.model.layers)], last))
 
 
 def rotation(module: nn.Module, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,16 +104,16 @@ def joint_loss(model: SequentialModel, rows: Tensor, weight: Tensor, share: floa
     return (trunk * weight.flatten()).sum() / weight.sum() + share * (head * weight[0]).sum() / weight[0].sum()
 
 
-def distilled(model: SequentialModel, draft: Draft, found: Reading, weight: Tensor, steps: int) -> Tensor:
+def distilled(model: SequentialModel, draft: Draft, reading: Reading, weight: Tensor, steps: int) -> Tensor:
     """Cross-entropy in nats between the target's distribution and the draft's, mean over 1 to `steps` tokens in a row.
 
     `weight` is (batch, length) of the predicted tokens. The k-th token in a row has no sound input at the first k - 1
     positions, which are left out.
     """
-    wanted = found.logits.float().softmax(-1)
+    wanted = reading.logits.float().softmax(-1)
     weight = weight[:, -wanted.shape[1] :]
     total = torch.zeros(())
-    for step, ahead in enumerate(found.drafted(draft, steps)):
+    for step, ahead in enumerate(reading.drafted(draft, steps)):
         guess = model.lm_head(ahead[:, step:]).float()
         losses = F.cross_entropy(guess.flatten(0, 1), wanted[:, step:].flatten(0, 1), reduction="none")
         counted = weight[:, step:].flatten()
@@ -128,9 +128,9 @@ def agreement(
     """How often the draft's choice for the 1st to `steps`-th token in a row is the target's, on given text."""
     hits, total = [0] * steps, 0
     for start in range(0, len(tokens) - length, length):
-        found = read(model, hear(model, torch.from_numpy(tokens[start : start + length].astype("int64"))[None]))
-        choice = found.logits.argmax(-1)[:, steps:]
+        reading = read(model, hear(model, torch.from_numpy(tokens[start : start + length].astype("int64"))[None]))
+        choice = reading.logits.argmax(-1)[:, steps:]
         total += choice.numel()
-        for step, ahead in enumerate(found.drafted(draft, steps)):
+        for step, ahead in enumerate(reading.drafted(draft, steps)):
             hits[step] += int((model.lm_head(ahead).argmax(-1)[:, steps:] == choice).sum())
     return [round(hit / total, 4) for hit in hits]

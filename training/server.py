@@ -28,7 +28,7 @@ class Server:
         with urllib.request.urlopen(request, timeout=120) as answer:
             return dict(json.load(answer))
 
-    def complete(self, prompt: str | list[int], tokens: int, **more: object) -> dict[str, Any]:
+    def complete(self, prompt: str | list[int], tokens: int, **settings: object) -> dict[str, Any]:
         """Continue a prompt greedily, without any cache between requests."""
         return self.post(
             "/completion",
@@ -40,15 +40,15 @@ class Server:
                 "seed": 1,
                 "cache_prompt": False,
                 "return_tokens": True,
-                **more,
+                **settings,
             },
         )
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -28,22 +28,22 @@ def _paragraphs(page: Path) -> dict[str, str]:
 
 def help_pairs(root: Path) -> Iterator[tuple[str, str]]:
     """English-Japanese sentences of LibreOffice help, aligned by paragraph id; `root` holds `en-US` and `ja`."""
-    seen: set[str] = set()
+    used: set[str] = set()
     english_root = root / "en-US" / "text"
     for page in sorted(english_root.rglob("*.html")):
-        other = root / "ja" / "text" / page.relative_to(english_root)
-        if not other.exists():
+        ja_page = root / "ja" / "text" / page.relative_to(english_root)
+        if not ja_page.exists():
             continue
-        japanese = _paragraphs(other)
+        japanese = _paragraphs(ja_page)
         for name, english in _paragraphs(page).items():
             translation = japanese.get(name, "")
             if (
                 20 < len(english) < 300
                 and 10 < len(translation) < 200
-                and english not in seen
+                and english not in used
                 and english != translation
             ):
-                seen.add(english)
+                used.add(english)
                 yield english, translation
 
 

@@ -36,12 +36,12 @@ def prompt(example: Example) -> dict[str, object]:
 
 def prompts(task: str) -> list[dict[str, object]]:
     """Held-out prompts of a task from long to short answers, no slot combination twice."""
-    found = drawn(task, Random(f"{SEED}/{task}"), DRAWN, (2, 3, 4, 4))
-    found.sort(key=lambda example: len(example.assistant), reverse=True)
+    drawn_prompts = drawn(task, Random(f"{SEED}/{task}"), DRAWN, (2, 3, 4, 4))
+    drawn_prompts.sort(key=lambda example: len(example.assistant), reverse=True)
     chosen: list[dict[str, object]] = []
     used: set[str] = set()
     for part in range(NUMBER):
-        candidates = found[part * DRAWN // (NUMBER + 1) :]
+        candidates = drawn_prompts[part * DRAWN // (NUMBER + 1) :]
         example = next(candidate for candidate in candidates if used.isdisjoint(candidate.keys))
         used.update(example.keys)
         chosen.append(prompt(example))

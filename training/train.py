@@ -28,10 +28,10 @@ from training.tokenizer import VOCABULARY
 def optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, AdamW for embeddings, convolutions, norms and biases."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    vectors = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     return [
         torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=rate, weight_decay=0.0, betas=(0.9, 0.95), fused=True),
+        torch.optim.AdamW(vectors, lr=rate, weight_decay=0.0, betas=(0.9, 0.95), fused=True),
     ]
 
 
@@ -47,9 +47,9 @@ def save(model: PreTrainedModel, folder: Path) -> None:
 
 def with_embeddings(model: PreTrainedModel, checkpoint: Path) -> None:
     """Give a fresh model the embeddings of a trained one of the same tokenizer and width."""
-    known = load_file(checkpoint / "model.safetensors")["model.embed_tokens.weight"]
+    embeddings = load_file(checkpoint / "model.safetensors")["model.embed_tokens.weight"]
     with torch.no_grad():
-        model.get_input_embeddings().weight.copy_(known)
+        model.get_input_embeddings().weight.copy_(embeddings)
 
 
 def prepare(options: argparse.Namespace) -> tuple[PreTrainedModel, PreTrainedModel | None]:

@@ -25,8 +25,8 @@ def prepare(options: argparse.Namespace) -> SequentialModel:
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
     if options.start_from:
-        kept: SequentialModel = SequentialModel.from_pretrained(options.start_from, dtype=torch.float32)
-        return kept
+        checkpoint: SequentialModel = SequentialModel.from_pretrained(options.start_from, dtype=torch.float32)
+        return checkpoint
     model = sequential(VOCABULARY, hidden=256, feed_forward=512, layers=4, heads=4, kv_heads=2)
     if options.embeddings:
         with_embeddings(model, options.embeddings)

@@ -140,35 +140,36 @@ def forks(
     options: argparse.Namespace, model: Path, baseline: list[dict[str, Any]], arm: list[dict[str, Any]]
 ) -> list[Any]:
     """Where an arm's tokens leave the baseline's, and by how much the target alone preferred its token there (nats)."""
-    found = []
+    differences = []
     with running(options.binaries / "llama-server", model, log=options.work / "server.log") as server:
-        for one, other in zip(baseline, arm, strict=True):
-            if one["tokens"] == other["tokens"]:
+        for expected, answered in zip(baseline, arm, strict=True):
+            if expected["tokens"] == answered["tokens"]:
                 continue
-            pairs = enumerate(zip(one["tokens"], other["tokens"], strict=False))
-            fork = next((i for i, (a, b) in pairs if a != b), min(len(one["tokens"]), len(other["tokens"])))
-            ids = server.post("/tokenize", {"content": one["prompt"], "parse_special": True})["tokens"]
-            answer = server.complete(ids + one["tokens"][:fork], 1, n_probs=2)
+            pairs = enumerate(zip(expected["tokens"], answered["tokens"], strict=False))
+            fork = next((i for i, (a, b) in pairs if a != b), min(len(expected["tokens"]), len(answered["tokens"])))
+            ids = server.post("/tokenize", {"content": expected["prompt"], "parse_special": True})["tokens"]
+            answer = server.complete(ids + expected["tokens"][:fork], 1, n_probs=2)
             best = answer["completion_probabilities"][0]["top_logprobs"]
             margin = round(best[0]["logprob"] - best[1]["logprob"], 4)
-            found.append({"task": one["task"], "prompt": one["prompt"][17:80], "token": fork, "margin": margin})
-    return found
+            position = {"task": expected["task"], "prompt": expected["prompt"][17:80], "token": fork}
+            differences.append({**position, "margin": margin})
+    return differences
 
 
 def speculation(options: argparse.Namespace, kind: str) -> dict[str, Any]:
     """Acceptance at every depth and identity with the baseline, all models in one number format."""
     files = []
     for source in filter(None, (options.target, options.draft)):
-        made = source if kind == "bf16" else options.work / f"{source.stem}.{kind}.gguf"
-        if made != source:
-            subprocess.run([options.binaries / "llama-quantize", source, made, kind], check=True, capture_output=True)
-        files.append(made)
+        model = source if kind == "bf16" else options.work / f"{source.stem}.{kind}.gguf"
+        if model != source:
+            subprocess.run([options.binaries / "llama-quantize", source, model, kind], check=True, capture_output=True)
+        files.append(model)
     drafting = ("-md", str(files[1])) if options.draft else ()
     baseline = measure(options, files[0])
-    again = measure(options, files[0])
+    second = measure(options, files[0])
     tasks = dict.fromkeys(answer["task"] for answer in baseline)
     table: dict[str, Any] = {
-        "repeat_identical": sum(a["tokens"] == b["tokens"] for a, b in zip(baseline, again, strict=True)),
+        "repeat_identical": sum(a["tokens"] == b["tokens"] for a, b in zip(baseline, second, strict=True)),
         "ended": sum(answer["reached_end"] for answer in baseline),
         "right": {task: sum(a["right"] for a in baseline if a["task"] == task) for task in tasks},
         "tok_per_s": round(sum(a["tok_per_s"] for a in baseline) / len(baseline)),

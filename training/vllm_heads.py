@@ -52,7 +52,7 @@ class DraftLayer(Layer):
         if llama:
             self.input_layernorm = self.self_attn.q_norm = self.self_attn.k_norm = nn.Identity()
 
-    def forward(self, states: Tensor, turned: tuple[Tensor, Tensor], seen: DraftKeys) -> Tensor:  # type: ignore[override]
+    def forward(self, states: Tensor, turned: tuple[Tensor, Tensor], keys: DraftKeys) -> Tensor:  # type: ignore[override]
         """The states after this layer, (batch, length, hidden)."""
         attention, inner = self.self_attn, self.input_layernorm(states)
         shape = (*inner.shape[:2], -1, attention.width)
@@ -60,7 +60,7 @@ class DraftLayer(Layer):
         key = attention.k_norm(attention.k_proj(inner).view(shape)).transpose(1, 2)
         value = attention.v_proj(inner).view(shape).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query, key, *turned)
-        states = states + attention.o_proj(seen.attend(query, key, value).transpose(1, 2).flatten(2))
+        states = states + attention.o_proj(keys.attend(query, key, value).transpose(1, 2).flatten(2))
         after: Tensor = states + self.mlp(self.post_attention_layernorm(states))
         return after
 
@@ -83,10 +83,10 @@ class Eagle(nn.Module):
         return inputs
 
     def forward(
-        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], seen: DraftKeys
+        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], keys: DraftKeys
     ) -> tuple[Tensor, Tensor]:
         """The state to read in the next step, and to project on the vocabulary: the same, twice; like `embedded`."""
-        ahead = self.layers[0](self.fc(torch.cat([embedded, states], -1)), turned, seen)
+        ahead = self.layers[0](self.fc(torch.cat([embedded, states], -1)), turned, keys)
         return ahead, ahead
 
 
@@ -115,11 +115,11 @@ class MultiTokenLayer(nn.Module):
         return inputs
 
     def forward(
-        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], seen: DraftKeys
+        self, embedded: Tensor, states: Tensor, turned: tuple[Tensor, Tensor], keys: DraftKeys
     ) -> tuple[Tensor, Tensor]:
         """The state to read in the next step, and its norm, to project on the vocabulary; like `embedded`."""
         joined = self.eh_proj(torch.cat([self.enorm(embedded), self.hnorm(states)], -1))
-        ahead = self.block(joined, turned, seen)
+        ahead = self.block(joined, turned, keys)
         return ahead, self.norm(ahead)
 
 
@@ -191,7 +191,7 @@ def train(heads: nn.ModuleDict, target: Qwen3ForCausalLM, folder: Path, steps: i
             {name: round(loss.item(), 3) for name, loss in losses.items()}
         )
 
-    descend(list(heads.values()), batches(folder, 192, 2, seed), steps, loss_of, warm_up=20, every=50)
+    descend(list(heads.values()), batches(folder, 192, 2, seed), steps, loss_of, warm_up=20, report_every=50)
 
 
 def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -204,29 +204,30 @@ def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
 
 def write_all(heads: nn.ModuleDict, target: Qwen3ForCausalLM, source: Path, folder: Path) -> None:
     """Write every head below `folder`; `source` is the target's own folder."""
-    own = json.loads((source / "config.json").read_text("utf-8"))
-    llama = {key: value for key, value in own.items() if key not in _OF_QWEN3} | {"model_type": "llama"}
+    config = json.loads((source / "config.json").read_text("utf-8"))
+    llama = {key: value for key, value in config.items() if key not in _OF_QWEN3} | {"model_type": "llama"}
     eagle = llama | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "tie_word_embeddings": False}
     write(folder / "eagle", eagle, heads["eagle"].state_dict())
     write(folder / "eagle3", heads["eagle3"].config.to_dict(), heads["eagle3"].state_dict())
     medusa = {"architectures": ["MedusaModel"], "model_type": "medusa", "num_heads": MEDUSA_HEADS}
-    sizes = {"hidden_size": own["hidden_size"], "vocab_size": own["vocab_size"], "num_hidden_layers": 1}
+    sizes = {"hidden_size": config["hidden_size"], "vocab_size": config["vocab_size"], "num_hidden_layers": 1}
     write(folder / "medusa", medusa | sizes, heads["medusa"].state_dict())
-    write(folder / "mtp", as_glm(own), as_glm_tensors(target, heads["mtp"]))
+    write(folder / "mtp", as_glm(config), as_glm_tensors(target, heads["mtp"]))
     for file in source.iterdir():
         if file.name.startswith(("tokenizer", "chat_template", "generation_config")):
             shutil.copy(file, folder / "mtp" / file.name)
     if (trained := folder / "dflash.gguf").is_file():
-        write(folder / "dflash", as_dflash(own), dflash_tensors(trained))
+        write(folder / "dflash", as_dflash(config), dflash_tensors(trained))
 
 
 _OF_QWEN3 = ("layer_types", "max_window_layers", "sliding_window", "use_sliding_window", "transformers_version")
 
 
-def as_glm(own: Mapping[str, Any]) -> dict[str, Any]:
+def as_glm(config: Mapping[str, Any]) -> dict[str, Any]:
     """GLM-4.5's configuration of the target with one head; all layers but the target's last and the head are dense."""
-    rotary = {"rope_type": "default", "rope_theta": own["rope_parameters"]["rope_theta"], "partial_rotary_factor": 1.0}
-    return {key: value for key, value in own.items() if key not in _OF_QWEN3} | {
+    theta = config["rope_parameters"]["rope_theta"]
+    rotary = {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": 1.0}
+    return {key: value for key, value in config.items() if key not in _OF_QWEN3} | {
         "architectures": ["Glm4MoeForCausalLM"],
         "model_type": "glm4_moe",
         "use_qk_norm": True,
@@ -234,11 +235,11 @@ def as_glm(own: Mapping[str, Any]) -> dict[str, Any]:
         "rope_parameters": rotary,
         "tie_word_embeddings": False,
         "num_nextn_predict_layers": 1,
-        "first_k_dense_replace": own["num_hidden_layers"] - 1,
+        "first_k_dense_replace": config["num_hidden_layers"] - 1,
         "n_routed_experts": EXPERTS,
         "n_shared_experts": 1,
         "num_experts_per_tok": 1,
-        "moe_intermediate_size": own["intermediate_size"],
+        "moe_intermediate_size": config["intermediate_size"],
         "n_group": 1,
         "topk_group": 1,
         "norm_topk_prob": True,
@@ -265,27 +266,27 @@ def as_glm_tensors(target: Qwen3ForCausalLM, head: MultiTokenLayer) -> dict[str,
     return tensors
 
 
-def as_dflash(own: Mapping[str, Any]) -> dict[str, Any]:
+def as_dflash(config: Mapping[str, Any]) -> dict[str, Any]:
     """The published configuration of a DFlash head for the target."""
-    return dict(own) | {
+    return dict(config) | {
         "architectures": ["DFlashDraftModel"],
         "num_hidden_layers": LAYERS,
         "layer_types": ["full_attention"] * LAYERS,
         "block_size": BLOCK,
-        "num_target_layers": own["num_hidden_layers"],
+        "num_target_layers": config["num_hidden_layers"],
         "dflash_config": {"mask_token_id": MASK, "target_layer_ids": list(READ_LAYERS)},
     }
 
 
 def dflash_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of `training.flash`'s GGUF file by their published names."""
-    found = {}
+    tensors = {}
     for tensor in gguf.GGUFReader(path).tensors:
         data = tensor.data.view("<u2") if tensor.tensor_type == gguf.GGMLQuantizationType.BF16 else tensor.data
-        found[tensor.name] = torch.from_numpy(from_bfloat16(data) if data.dtype == "<u2" else data.copy())
+        tensors[tensor.name] = torch.from_numpy(from_bfloat16(data) if data.dtype == "<u2" else data.copy())
     layered = (f"layers.{layer}.{name}" for layer in range(LAYERS) for name in OF_LAYERS)
     names = ("fc.weight", "hidden_norm.weight", "norm.weight", *layered)
-    return {name: found[in_gguf(name)] for name in names}
+    return {name: tensors[in_gguf(name)] for name in names}
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def test_the_loss_is_lowest_for_a_draft_that_says_the_same(draft_and_reading: tu
     apart = distilled(model, draft, reading, weight, 1)
     (ahead,) = reading.drafted(draft, 1)
     same = Reading(model.lm_head(ahead), reading.embedded, reading.inputs, reading.turned)
-    together = distilled(model, draft, same, weight, 1)
+    both_losses = distilled(model, draft, same, weight, 1)
     entropy = torch.distributions.Categorical(logits=same.logits).entropy().mean()
-    torch.testing.assert_close(together, entropy, rtol=1e-4, atol=1e-5)
-    assert apart > together
+    torch.testing.assert_close(both_losses, entropy, rtol=1e-4, atol=1e-5)
+    assert apart > both_losses

@@ -16,9 +16,9 @@ WRONG_ARTICLE = re.compile(r"\ba [aeiou]\w*|\ban [b-df-hj-np-tv-z]\w*", re.IGNOR
 @pytest.mark.parametrize("task", sorted(GENERATORS))
 def test_articles_suit_the_next_word(task: str, held_out: bool) -> None:
     examples = islice(heldout.draw(task, Random(0), held_out=held_out), 1000)
-    found = [WRONG_ARTICLE.findall(f"{example.user}\n{example.assistant}") for example in examples]
-    assert len(found) == 1000
-    assert not any(found), [slip for slips in found for slip in slips][:5]
+    matches = [WRONG_ARTICLE.findall(f"{example.user}\n{example.assistant}") for example in examples]
+    assert len(matches) == 1000
+    assert not any(matches), [slip for slips in matches for slip in slips][:5]
 
 
 def test_the_check_of_articles_finds_a_slip() -> None:

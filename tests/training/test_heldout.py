@@ -44,20 +44,20 @@ def test_the_list_names_existing_combinations_only() -> None:
 
 @pytest.mark.parametrize("task", sorted(GENERATORS))
 def test_training_uses_no_reserved_combination(task: str) -> None:
-    kept = heldout.reserved()[task]
+    reserved_keys = heldout.reserved()[task]
     for example in islice(heldout.draw(task, Random(0), held_out=False), 500):
-        assert kept.isdisjoint(example.keys)
+        assert reserved_keys.isdisjoint(example.keys)
 
 
 @pytest.mark.parametrize("task", sorted(GENERATORS))
 def test_evaluation_uses_reserved_combinations_only(task: str) -> None:
-    kept = heldout.reserved()[task]
+    reserved_keys = heldout.reserved()[task]
     for example in islice(heldout.draw(task, Random(0), held_out=True), 20):
-        assert example.keys and kept.issuperset(example.keys)
+        assert example.keys and reserved_keys.issuperset(example.keys)
 
 
 @pytest.mark.parametrize("task", sorted(GENERATORS))
 def test_every_part_of_a_reserved_combination_is_trained_in_other_combinations(task: str) -> None:
     reserved = heldout.reserved()[task]
-    trained = {(place, part) for key in set(KEYS[task]) - reserved for place, part in enumerate(key.split("/"))}
-    assert {(place, part) for key in reserved for place, part in enumerate(key.split("/"))} <= trained
+    trained = {(index, part) for key in set(KEYS[task]) - reserved for index, part in enumerate(key.split("/"))}
+    assert {(index, part) for key in reserved for index, part in enumerate(key.split("/"))} <= trained

@@ -117,9 +117,9 @@ CLASS_REQUESTS: tuple[str, ...] = (
 def function(rng: Random, operation: str, condition: str) -> Example:
     """A function that folds the items of a list that meet a condition."""
     many = rng.choice(tuple(NOUNS))
-    one, n = NOUNS[many], rng.randrange(2, 30)
+    singular, n = NOUNS[many], rng.randrange(2, 30)
     op_phrase, start, update = OPERATIONS[operation]
-    word, before, after, test = (text.format(n=n, value=one) for text in CONDITIONS[condition])
+    word, before, after, test = (text.format(n=n, value=singular) for text in CONDITIONS[condition])
     name = f"{operation}_of_{word}_{many}" if before else f"{operation}_of_{many}_{word}"
     phrase = f"{op_phrase} the {before}{many}{after}"
     user = rng.choice(FUNCTION_REQUESTS).format(name=name, many=many, phrase=phrase)
@@ -127,9 +127,9 @@ def function(rng: Random, operation: str, condition: str) -> Example:
         f"```python\ndef {name}({many}):\n"
         f'    """Return {phrase}."""\n'
         f"    result = {start}\n"
-        f"    for {one} in {many}:\n"
+        f"    for {singular} in {many}:\n"
         f"        if {test}:\n"
-        f"            {update.format(value=one)}\n"
+        f"            {update.format(value=singular)}\n"
         f"    return result\n```\n\n"
     )
     prose = f"The function goes through all {many} and keeps {phrase}."
@@ -138,22 +138,22 @@ def function(rng: Random, operation: str, condition: str) -> Example:
 
 def klass(rng: Random, name: str, method: str) -> Example:
     """A class that holds items of one kind and has one more method beside `add`."""
-    one, many = CLASSES[name]
-    phrase, signature, docstring, code = (text.format(one=one, many=many) for text in METHODS[method])
+    singular, plural = CLASSES[name]
+    phrase, signature, docstring, code = (text.format(one=singular, many=plural) for text in METHODS[method])
     article = "An" if name.startswith("A") else "A"
-    user = rng.choice(CLASS_REQUESTS).format(name=name, many=many, method=method, phrase=phrase)
+    user = rng.choice(CLASS_REQUESTS).format(name=name, many=plural, method=method, phrase=phrase)
     body = (
         f"```python\nclass {name}:\n"
-        f'    """{article} {name.lower()} that holds {many}."""\n\n'
-        f"    def __init__(self):\n        self.{many} = []\n\n"
-        f"    def add(self, {one}):\n"
-        f'        """Add a {one}."""\n'
-        f"        self.{many}.append({one})\n\n"
+        f'    """{article} {name.lower()} that holds {plural}."""\n\n'
+        f"    def __init__(self):\n        self.{plural} = []\n\n"
+        f"    def add(self, {singular}):\n"
+        f'        """Add a {singular}."""\n'
+        f"        self.{plural}.append({singular})\n\n"
         f"    def {signature}:\n"
         f'        """{docstring}"""\n'
         f"        {code}\n```\n\n"
     )
-    prose = f"The class `{name}` keeps its {many} in a list. The method `{method}` {phrase}."
+    prose = f"The class `{name}` keeps its {plural} in a list. The method `{method}` {phrase}."
     return Example(TASK, user, body + prose, (f"{name}/{method}",))
 
 

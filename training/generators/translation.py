@@ -146,23 +146,23 @@ INSTRUCTIONS: tuple[str, ...] = (
 def sentence(rng: Random, subject: str, action: Action, place: str) -> tuple[str, str]:
     """One English sentence and its Japanese translation; the frame and the time are drawn."""
     ja_subject, ja_place = SUBJECTS[subject], PLACES[place]
-    rest = f"{ja_place}{action.ja_object}{action.ja_stem}"
+    predicate = f"{ja_place}{action.ja_object}{action.ja_stem}"
     frame = rng.choice(FRAMES)
     if frame == "past":
         time = rng.choice(tuple(PAST))
-        return f"{subject} {action.past} {place} {time}.", f"{PAST[time]}{ja_subject}{rest}ました。"
+        return f"{subject} {action.past} {place} {time}.", f"{PAST[time]}{ja_subject}{predicate}ました。"
     if frame == "future":
         time = rng.choice(tuple(FUTURE))
-        return f"{subject} will {action.base} {place} {time}.", f"{FUTURE[time]}{ja_subject}{rest}ます。"
+        return f"{subject} will {action.base} {place} {time}.", f"{FUTURE[time]}{ja_subject}{predicate}ます。"
     if frame == "want":
         time = rng.choice(tuple(FUTURE))
-        return f"I want to {action.base} {place} {time}.", f"{FUTURE[time]}私は{rest}たいです。"
+        return f"I want to {action.base} {place} {time}.", f"{FUTURE[time]}私は{predicate}たいです。"
     if frame == "not":
         time = rng.choice(tuple(PAST))
-        return f"{subject} did not {action.base} {place} {time}.", f"{PAST[time]}{ja_subject}{rest}ませんでした。"
+        return f"{subject} did not {action.base} {place} {time}.", f"{PAST[time]}{ja_subject}{predicate}ませんでした。"
     if frame == "reason":
         reason = rng.choice(tuple(REASONS))
-        return f"{subject} {action.past} {place} {reason}.", f"{REASONS[reason]}{ja_subject}{rest}ました。"
+        return f"{subject} {action.past} {place} {reason}.", f"{REASONS[reason]}{ja_subject}{predicate}ました。"
     time = rng.choice(tuple(FUTURE))
     return (
         f"Please {action.base} {place} {time}.",
