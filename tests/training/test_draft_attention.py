@@ -78,13 +78,13 @@ def test_the_head_is_transformers_own_layer(model: SequentialModel) -> None:
 def test_the_loss_is_lowest_for_a_draft_that_says_the_same(draft_and_reading: tuple[Draft, Reading]) -> None:
     """Its floor is the target's own entropy."""
     draft, reading = draft_and_reading
-    # `model.lm_head` of a fresh model is nearly flat, so that only a sharper target tells the two apart.
+    # `model.lm_head` of a fresh model is nearly flat, so that only a sharper target tells the two different_loss.
     model = sequential(50, hidden=128, feed_forward=64, layers=4, heads=2, kv_heads=1)
     weight = torch.ones(2, LENGTH)
-    apart = distilled(model, draft, reading, weight, 1)
+    different_loss = distilled(model, draft, reading, weight, 1)
     (ahead,) = reading.drafted(draft, 1)
     same = Reading(model.lm_head(ahead), reading.embedded, reading.inputs, reading.turned)
-    both_losses = distilled(model, draft, same, weight, 1)
+    same_loss = distilled(model, draft, same, weight, 1)
     entropy = torch.distributions.Categorical(logits=same.logits).entropy().mean()
-    torch.testing.assert_close(both_losses, entropy, rtol=1e-4, atol=1e-5)
-    assert apart > both_losses
+    torch.testing.assert_close(same_loss, entropy, rtol=1e-4, atol=1e-5)
+    assert different_loss > same_loss
