@@ -78,7 +78,7 @@ def _listed(python: FoundBinary, runs: bool) -> FoundEngine:
 
 VERSION = "5.19.0"
 TORCH = "2.13.0"
-"""As tested. Which build of it this is, for a CPU, for CUDA or for Metal, is what the package index has."""
+"""The tested version. The package index decides on the build: for a CPU, for CUDA or for Metal."""
 
 
 class TransformersInstaller:
@@ -130,7 +130,7 @@ SETTINGS: Mapping[str, str] = {
     "TOKENIZERS_PARALLELISM": "false",
     "NO_COLOR": "1",
 }
-"""What benchctl sets in the server's environment, beside what it sets for every engine."""
+"""Variables that benchctl adds to the server's environment. Other variables are set for every engine."""
 
 
 def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[dict[str, Any]]:
@@ -170,7 +170,7 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 
 _READ = {"depth", "stride", "top"}
-"""Those settings of a diagnosis that the server gets."""
+"""The settings of a diagnosis that are sent to the server."""
 
 
 class TransformersEngine(LaunchedEngine[TransformersSpec]):
@@ -212,7 +212,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return []
 
     def _lacking(self, speculation: Speculation) -> list[str]:
-        """Return what the server's Python lacks of what this Python knows: another package's drafter."""
+        """Return a problem if the server's Python lacks the package of a drafter that this Python has."""
         (name,) = speculation.types
         if method_of(name) in METHODS or name in self._probe.package["drafters"]:
             return []
@@ -244,7 +244,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, sampling=sampling)
 
     def incomparable(self, arm: Arm) -> str | None:
-        """Return why an arm's draft cannot be read beside the target; see `benchctl.engines.base.ComparingEngine`."""
+        """Return why an arm's draft cannot be compared with the target; see `benchctl.engines.base.ComparingEngine`."""
         name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
         method = registered().get(name)
         if method is not None and (method.searches or method.adapter):
@@ -291,11 +291,11 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
 
 @dataclass(frozen=True)
 class TransformersComparer:
-    """A server that reads answers with its draft and its target; see `benchctl.engines.base.Comparer`."""
+    """A server that reads answers with draft and target; see `benchctl.engines.base.Comparer`."""
 
     server: TransformersServer
     timeout_s: float
-    """How long an answer may take."""
+    """Time limit of an answer, in seconds."""
 
     def describe(self) -> Mapping[str, object]:
         """Return which parts the server leaves out, or which draft it loaded."""
@@ -314,7 +314,7 @@ class TransformersComparer:
             raise protocol_error("The engine returned no distributions of the draft.") from error
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
-        """Count a step of each."""
+        """Return the floating-point operations of a step of the target and of the draft."""
         reply = self._post(prompt, ())
         try:
             return float(reply["flops"]["target"]), float(reply["flops"]["draft"])

@@ -24,7 +24,7 @@ _ASSISTED = "benchctl.engines.transformers.serving.assisted"
 
 @dataclass(frozen=True)
 class Architecture:
-    """How the modules of a layer's parts are called in transformers; those of an MLP are added up."""
+    """The names in transformers of the modules of a layer's parts. Several modules of an MLP are added up."""
 
     kind: Kind
     attention: tuple[str, ...] = ("self_attn",)
@@ -57,7 +57,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 WHOLE = Architecture("whole")
-"""What is not known runs as a whole."""
+"""Used for model types that are not listed: they run as a whole."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,17 @@ class Method:
     """`module:class` of its drafter, which is called with the decoder and the options."""
     kinds: frozenset[Kind] = _ALL
     lacking: str = ""
-    """What the architectures of other kinds lack, as the end of a sentence."""
+    """What other kinds of architectures lack, as the end of a sentence."""
     options: Mapping[str, Option] | None = field(default_factory=dict)
     """`None`: any, of numbers."""
     assisted: bool = False
-    """Whether transformers' own assisted generation does it; its class is also given the depth and the draft model."""
+    """Whether transformers' own assisted generation runs it. Its class then also gets the depth and the draft model."""
     draft: bool = False
     """Whether it needs models.draft."""
     adapter: bool = False
-    """Whether that is no language model but weights of its own, whose folder its class is also given."""
+    """Whether models.draft holds an adapter, not a language model. The class then also gets its folder."""
     searches: bool = False
-    """Whether it chooses what it leaves out as it goes on decoding."""
+    """Whether it changes what it leaves out while it decodes."""
     keys: tuple[str, ...] = ()
     """Further keys of a recipe's speculation that it uses, beside `type`, `max` and `options`."""
 
@@ -136,7 +136,7 @@ _OPTIONS: Mapping[str, Option] = {
     "may_pause": Option(bool),
 }
 _LISTS = dict.fromkeys(("layers", "attention", "recurrent", "mlp"), Option(list, 0, 9_999))
-"""What is left out, by layer numbers."""
+"""Options that list layer numbers: these layers, or their parts, are left out."""
 
 
 def _options(*names: str) -> dict[str, Option]:
@@ -191,14 +191,14 @@ METHODS: Mapping[str, Method] = {
     "prompt-lookup": _assisted(f"{_ASSISTED}:PromptLookup", keys=("size_n", "size_m")),
     "early-exit": _assisted(f"{_ASSISTED}:EarlyExit", kinds=frozenset({"attention"}), options=_options("exit_layer")),
 }
-"""In the order in which they are listed."""
+"""Messages list them in this order."""
 ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "prompt-lookup"}
-"""benchctl's names for the same."""
+"""benchctl's own names, and the methods that they stand for."""
 REFUSED: Mapping[str, str] = dict.fromkeys(
     ("draft-mtp", "mtp"),
     "transformers drafts with a multi-token head only for models without a recurrent state, and Qwen3.5 keeps a state",
 )
-"""Known names, and why they do not run here."""
+"""Names of methods that this server cannot run, with the reason."""
 
 
 GROUP = "benchctl.drafters"

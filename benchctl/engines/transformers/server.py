@@ -69,7 +69,7 @@ def attest(
 def _wrong(
     info: Mapping[str, Any], tally: Tally, model: str, dtype: str, requested: Mapping[str, Any] | None
 ) -> Reason | None:
-    """Return what is not as the command line requests."""
+    """Return how the server differs from what the command line requests; `None` if it does not."""
     reported = info.get("speculation")
     for name, wanted in (("model", model), ("dtype", dtype)):
         if info.get(name) != wanted != "auto":
@@ -139,7 +139,7 @@ def requested(speculation: Speculation) -> dict[str, Any]:
 
 
 def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
-    """Read it back from a command line; `None` for the target alone."""
+    """Return the speculation that a command line requests; `None` for the target alone."""
     settings: dict[str, Any] | None = json.loads(dict(read_flags(argv)).get("speculation") or "null")
     return settings
 
@@ -196,7 +196,7 @@ class TransformersServer(LaunchedServer):
 
 
 _SETTINGS = {"max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos"}
-"""Those of a recipe's sampling that a request has as they are."""
+"""Keys of a recipe's sampling that a request has unchanged."""
 
 
 def constraints_of(sampling: Sampling) -> dict[str, Any]:
@@ -219,7 +219,7 @@ _Counts = Annotated[tuple[_Count, ...], Field(max_length=DEEPEST)]
 
 
 class _Reported(BaseModel):
-    """What the server counts of an answer, by the names of a ledger."""
+    """The server's counts for an answer, by the names of a ledger."""
 
     drafted: _Count
     accepted: _Count

@@ -42,11 +42,11 @@ Send = Callable[[Message], None]
 
 @dataclass(frozen=True)
 class NodeWork:
-    """What a node has to know of a run."""
+    """What a node needs to measure a run."""
 
     package_sha256: str
     recipe: dict[str, Any]
-    """Expanded, as a manifest keeps it."""
+    """The recipe, expanded as in a manifest."""
     recipe_folder: str
     suite: Suite
     context_text: str
@@ -62,12 +62,12 @@ class GroupWork:
 
     run: NodeWork
     manifest: Manifest
-    """The run's, without cells."""
+    """The manifest of the run, without cells."""
     cells: tuple[CellPlan, ...]
     attempts: dict[str, int]
-    """By arm the number of its process, above any that ran before."""
+    """Number of the process of each arm; it is above the number of any earlier process."""
     engines: dict[str, EngineIdentity]
-    """Those that the node had when it was inspected, as in `NodeFacts`: it must still have them."""
+    """The engines that the node had when it was inspected. It must still have them."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class NodeFacts:
     """A node that can measure a run."""
 
     host: str
-    """The same for all nodes on a host, which count as a single machine."""
+    """Equal for all nodes on a host; these count as one machine."""
     facts: dict[str, Any]
     """See `benchctl.machine.describe`."""
     engines: dict[str, EngineIdentity]
-    """By setup."""
+    """Engines by setup."""
 
     @property
     def kind(self) -> str:
@@ -93,7 +93,7 @@ class NodeFacts:
 
 
 def inspect_node(work: NodeWork) -> NodeFacts | str:
-    """Return what this node is, or what keeps it from measuring this run."""
+    """Return the facts of this node, or why it cannot measure this run."""
     if package_sha256() != work.package_sha256:
         return "another version of benchctl is installed there; install the same"
     try:
@@ -145,7 +145,7 @@ def _prepared(work: NodeWork, recorded: Recorded | None = None) -> Prepared:
 
 
 class _SendingWriter(RunWriter):
-    """Sends what is to be written; its folder is for the engines' logs."""
+    """Sends what would be written. Its folder holds the engines' logs."""
 
     def __init__(self, folder: Path, manifest: Manifest, send: Send) -> None:
         super().__init__(folder, manifest)
@@ -160,7 +160,7 @@ class _SendingWriter(RunWriter):
 
 
 class _SendingProgress(RunProgress):
-    """Sends how far the group is."""
+    """Sends the progress of the group."""
 
     def __init__(self, send: Send) -> None:
         super().__init__()

@@ -26,9 +26,9 @@ ATTEMPTS = 4
 """How often Ray's client may try to connect. The process that its server forks for each client dies at once in some
 7 of 100 attempts or more (a race of gRPC's with fork, ray-project/ray issue 63202), and nothing has begun by then."""
 INSPECT_S = 600.0
-"""For preparing the recipe on a node, model files hashed for the first time included."""
+"""Time limit for preparing the recipe on a node, with the first hashing of its model files."""
 ANSWER_S = 60.0
-"""How long the inbox may take to answer; it only hands over what was left."""
+"""Time limit for an answer of the inbox; it only returns stored messages."""
 
 Handle = Any
 """Ray's tasks, actors and the module itself: they are made at run time and have no types."""
@@ -94,17 +94,17 @@ def _join(ray: Handle, address: str) -> None:
 
 
 class _Inbox:
-    """Where nodes leave their messages, in order; an actor beside the driver."""
+    """Collects the messages of the nodes in order. It is an actor on the driver's node."""
 
     def __init__(self) -> None:
         self._left: list[tuple[str, Message]] = []
 
     def put(self, node: str, message: Message) -> None:
-        """Leave a message of a node."""
+        """Add a message of a node."""
         self._left.append((node, message))
 
     def take(self) -> list[tuple[str, Message]]:
-        """Return everything that was left, and forget it."""
+        """Return all messages, and forget them."""
         messages, self._left = self._left, []
         return messages
 
@@ -167,7 +167,7 @@ class RayCluster:
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
     def _alone_on(self, node: str, function: Callable[..., object]) -> Handle:
-        """Return a task that has the whole node."""
+        """Return a task that takes all resources of a node."""
         has = self._resources[node]
         task = self._ray.remote(max_retries=0)(function)
         return task.options(**self._at(node), num_cpus=has["CPU"], num_gpus=has.get("GPU", 0))

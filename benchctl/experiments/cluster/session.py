@@ -28,7 +28,7 @@ from benchctl.writing import write_whole
 
 POLL_S = 0.2
 STOP_S = 20.0
-"""How long nodes have to stop their engines after an interrupt."""
+"""Time limit for nodes to stop their engines after an interrupt."""
 WAIT_NOTE_S = 15.0
 LOST = "The node was lost while its group was measured."
 UNFINISHED = "The run ended while its group was measured."
@@ -42,32 +42,32 @@ class Cluster(Protocol):
     """Machines that groups can be handed to; a call at a time on each node."""
 
     where: str
-    """Its name for `--on`."""
+    """What `--on` names it."""
 
     def inspect_nodes(self, work: NodeWork, *, accelerator: bool) -> dict[str, NodeFacts | str]:
-        """Return what each node that is up is, or why it cannot measure; with `accelerator`, those that have any."""
+        """Return the facts of each running node, or why it cannot measure. `accelerator`: only nodes with one."""
 
     def start(self, node: str, work: GroupWork) -> None:
-        """Begin a group on a node."""
+        """Begin to measure a group on a node."""
 
     def poll(self, timeout_s: float) -> list[tuple[str, Message]]:
         """Return what came since, with its node, after waiting for so long at most. Raises DisconnectedError."""
 
     def stop(self, *, force: bool) -> None:
-        """Interrupt every group that goes on; with `force`, kill what does not end."""
+        """Interrupt every running group. With `force`, kill it."""
 
 
 @dataclass
 class _Running:
-    """A group on a node."""
+    """A group that is being measured on a node."""
 
     plan: GroupPlan
     attempts: dict[str, int]
     began: float = field(default_factory=time.monotonic)
     reported: bool = False
-    """Whether anything has come from it."""
+    """Whether a message of it has come."""
     open: set[str] = field(default_factory=set)
-    """Arms of which records came and no cell yet."""
+    """Arms whose records have come, but not yet their cell."""
 
 
 @dataclass
@@ -80,16 +80,16 @@ class ClusterRunner:
     work: NodeWork
     stop_at_failure: bool = False
     stopped: bool = False
-    """Whether a failure ended the run, as requested; groups that had begun were finished."""
+    """Whether a failure ended the run, as the user requested; groups that had begun were finished."""
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
-    """That can measure this run and are up; first the one that has had no group for longest."""
+    """Nodes that are up and can measure this run. The one that has waited longest for a group is first."""
     without_baseline: set[GroupKey] = field(default_factory=set)
     waiting: deque[GroupPlan] = field(default_factory=deque)
     running: dict[str, _Running] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to measure: a failure was to end it, or no condition has a baseline that starts."""
+        """Whether the run is over: it stopped at a failure, or no condition has a baseline that starts."""
         recipe = self.prepared.recipe
         return self.stopped or set(map(recipe.group_of, recipe.arms)) <= self.without_baseline
 
@@ -201,7 +201,7 @@ class ClusterRunner:
         self.stopped = self.stopped or (self.stop_at_failure and failed)
 
     def _machine_of(self, node: str) -> MachineIdentity:
-        """Return the kind of machine that a node is, which the manifest names from now on."""
+        """Return the kind of machine of a node; the manifest lists it from now on."""
         machines, facts = self.writer.manifest.machines, self.nodes[node]
         for machine in machines:
             if machine.kind == facts.kind:
@@ -215,7 +215,7 @@ class ClusterRunner:
         return machines[-1]
 
     def _discard(self, node: str, reason: str) -> None:
-        """Let nothing count that came of a group which was not finished where it was begun."""
+        """Discard everything of a group that was not finished on its node."""
         group, cells = self.running.pop(node), self.writer.manifest.cells
         for index, cell in enumerate(cells):
             if cell.block == group.plan.block and group.attempts.get(cell.arm, inf) <= cell.attempt:
@@ -240,7 +240,7 @@ class ClusterRunner:
         self.writer.save()
 
     def _interrupt(self, progress: RunProgress) -> None:
-        """Stop every engine on every node, by force where it takes too long, and take what still comes."""
+        """Stop all engines, by force if it takes too long, and store the messages that still come."""
         going = set(self.running)
         for force in (False, True):
             until = time.monotonic() + STOP_S
@@ -266,7 +266,7 @@ class ClusterRunner:
 
 @dataclass(frozen=True)
 class OnCluster:
-    """Where a run is measured, with the options of the command line that nodes need, too."""
+    """The cluster of a run, and the options of the command line that its nodes need."""
 
     cluster: Cluster
     models_dir: Path | None = None
@@ -274,11 +274,11 @@ class OnCluster:
 
     @property
     def where(self) -> str:
-        """What `--on` named."""
+        """The name that `--on` was given."""
         return self.cluster.where
 
     def discard_unfinished(self, writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
-        """Let no group of a resumed run count of which something is left: it is measured anew, on a single node."""
+        """Discard the groups of a resumed run that are not complete; each is measured again on one node."""
         begun = {(cell.block, cell.group) for cell in plan}
         groups = {arm.name: recipe.group_of(arm) for arm in recipe.arms}
         writer.manifest.cells = [
@@ -292,7 +292,7 @@ class OnCluster:
     def runner(
         self, prepared: Prepared, writer: RunWriter, context_text: str, *, stop_at_failure: bool
     ) -> ClusterRunner:
-        """Return what measures a run's cells there."""
+        """Return the runner that measures a run's cells on the cluster."""
         work = NodeWork(
             package_sha256=package_sha256(),
             recipe=prepared.recipe.model_dump(mode="json"),

@@ -57,25 +57,25 @@ DEEPEST = 16
 
 
 class Estimate(Result):
-    """A share with its interval; `None` where fewer than two prompts have it."""
+    """A share with its interval; no interval with fewer than two prompts."""
 
     value: float
     interval: Interval | None
 
 
 class DraftAcceptance(Result):
-    """A way to draft, for a task or all, greedy or sampled."""
+    """The acceptance of a way to draft, for one task or all, greedy or sampled."""
 
     draft: str
     task: str
     temperature: float
     prompts: int
     starts: int
-    """Places at which the draft began."""
+    """Positions at which a draft began."""
     per_token: Estimate
-    """Acceptance of a token, over all places that were drafted."""
+    """Acceptance of a token, over all drafted positions."""
     all_tokens: dict[int, Estimate]
-    """α(k) by depth; a depth that no answer is long enough for is left out."""
+    """α(k) by depth, for depths that some answer is long enough for."""
     accepted_share: dict[int, Estimate] = Field(default_factory=dict)
     """Accepted ÷ k by depth, (α(1) + … + α(k)) / k: what the studies call α(k), and what a run's acceptance is."""
     distance: float | None = None
@@ -86,7 +86,7 @@ class DraftAcceptance(Result):
 
 
 class Payoff(Result):
-    """What speculation would yield at a depth."""
+    """The predicted result of speculation at one depth."""
 
     depth: int
     temperature: float
@@ -97,16 +97,16 @@ class Payoff(Result):
     check: float | None
     """v: the target's pass over k + 1 tokens over its step, measured; `None`: not timed, and taken for 1."""
     speedup_measured: float | None
-    """E / (v + k·c) with the measured cost of a draft step."""
+    """E / (v + k·c), where c is the measured cost of a draft step."""
     speedup_flops: float | None
-    """The same with its share of floating-point operations: where nothing but computing costs time."""
+    """E / (1 + k·c), where c is the draft's share of floating-point operations: only computing costs time."""
 
 
 PerplexityVerdict = Literal["viable", "between", "not viable"]
 
 
 class DraftDiagnosis(Result):
-    """Everything about a way to draft."""
+    """The diagnosis of a way to draft."""
 
     draft: str
     kind: Literal["pair", "part"]
@@ -114,7 +114,7 @@ class DraftDiagnosis(Result):
     what: dict[str, object]
     exact: bool
     truncated: float
-    """The most of a sampled distribution that lies beyond the tokens that the engine reports, on average; a share."""
+    """Upper bound of the mean share of a sampled distribution beyond the tokens that the engine reports."""
     acceptance: list[DraftAcceptance]
     """All tasks first, greedy first."""
     cost: float | None
@@ -122,11 +122,11 @@ class DraftDiagnosis(Result):
     cost_flops: float | None
     flops_how: str
     perplexity: float | None
-    """Of the target on prompts and answers; of a part alone."""
+    """Perplexity of the target; only where a part of the target drafts."""
     perplexity_removed: float | None
     perplexity_ratio: float | None
     perplexity_verdict: PerplexityVerdict | None
-    """By the ablation study's limits."""
+    """Class by the ablation study's limits."""
     payoff: list[Payoff]
     best: Payoff | None
     """The depth with the highest predicted speed-up at the measured cost, greedy."""
@@ -277,7 +277,7 @@ def _mean(rows: Sequence[Sequence[float]]) -> float | None:
 
 
 def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:
-    """Return the perplexity of the target and of what is left of it."""
+    """Return the perplexity of the whole target, and without the part."""
     losses = [
         (answer.loss_target, answer.loss_draft, answer.scored)
         for answer in answers
@@ -318,21 +318,21 @@ def _payoffs(
 
 
 class Predicted(Result):
-    """An arm of the run. `None`: not predicted, or not measured."""
+    """An arm of the run: predicted and measured. `None`: not predicted, or not measured."""
 
     draft: str
     arm: str
     depth: int
     temperature: float
     tokens: float | None
-    """A round; 1 + α(1) + … + α(k)."""
+    """Predicted tokens of a round: 1 + α(1) + … + α(k)."""
     tokens_measured: float | None
     speedup: float | None
     speedup_measured: float | None
 
 
 class Agreement(Result):
-    """A diagnosis beside a run."""
+    """A diagnosis compared with a run."""
 
     run: str
     arms: list[Predicted]

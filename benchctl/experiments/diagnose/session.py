@@ -46,10 +46,10 @@ from benchctl.recipes.schema import Arm, Sampling
 CORPUS, PASSAGE, PASSAGES = "corpus", 512, 64
 """The task of a corpus, and how it is read: so many passages at most of so many tokens, each from its beginning."""
 PAIR = ("draft-simple", "assisted", "draft_model")
-"""Types that draft with `models.draft` as it is, a language model of its own."""
+"""Speculation types that draft with a separate language model, `models.draft`."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many answers of how many are."""
+"""Called with the step, how many answers are done, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TargetAnswer:
     token_ids: tuple[int, ...]
 
     def forced(self, read: Expectations) -> ForcedAnswer:
-        """Return what was read of it."""
+        """Return the answer with what was read of it, as it is stored."""
         return ForcedAnswer(
             **read.model_dump(),
             task=self.item.task,
@@ -106,7 +106,7 @@ def drafts_of(prepared: Prepared) -> tuple[list[DiagnosedDraft], dict[str, str]]
 
 
 def _unread(name: str, arm: Arm, setup: PreparedSetup, *, with_model: bool) -> DiagnosedDraft:
-    """Return a way to draft of which nothing is read. Raises UsageError where its engine reports no logits."""
+    """Return a way to draft without readings. Raises UsageError if its engine reports no logits."""
     if not isinstance(setup.engine, ComparingEngine | ScoringEngine):
         raise UsageError(
             f"benchctl cannot read logits of the engine {setup.capabilities.kind}.",
@@ -203,7 +203,7 @@ class _Session:
         self._scores: list[list[Mapping[int, float]]] = []
 
     def answer(self, corpus: str) -> None:
-        """Have the target alone answer every prompt, greedily and sampled, and read a corpus where there is one."""
+        """Let the target answer every prompt, greedily and sampled, and tokenize the corpus if there is one."""
         with self._server("the target answers", self._setup.models) as server:
             answers, self._target_step_s = self._answers(server, sampled=True)
             self._target_answers = [answer for answer in answers if len(answer.token_ids) > 1]
@@ -317,7 +317,7 @@ class _Session:
         return answers, typical(steps)
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
-        """Greedy, or from the whole vocabulary."""
+        """Return greedy sampling, or sampling from the whole vocabulary."""
         cut = {"top_k": 1, "seed": 1} if temperature == 0 else {"top_k": 0, "seed": seed}
         changes = {"temperature": temperature, "top_p": 1.0, "max_tokens": self._settings.tokens, "ignore_eos": False}
         return self._prepared.recipe.sampling.model_copy(update=changes | cut)

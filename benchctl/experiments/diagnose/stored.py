@@ -27,7 +27,7 @@ Status = Literal["started", "finished", "interrupted", "failed"]
 
 
 class ForcedAnswer(Expectations):
-    """The same of a prompt's answer."""
+    """What draft and target predict along the answer to a prompt."""
 
     task: str
     prompt_idx: int
@@ -36,17 +36,17 @@ class ForcedAnswer(Expectations):
 
 
 class DraftCosts(Part):
-    """What a step of draft and target costs. `None`: not known."""
+    """The cost of a step of the draft and of the target. `None`: not known."""
 
     target_step_s: float | None = None
     draft_step_s: float | None = None
     checks_s: dict[int, float] = Field(default_factory=dict)
-    """Of a pass of the target over so many tokens at once, where it was timed."""
+    """Seconds of a pass of the target, by the number of tokens that it reads."""
     target_flops: float | None = None
     """Floating-point operations of a decode step."""
     draft_flops: float | None = None
     flops_how: str = ""
-    """How they were counted."""
+    """How the operations were counted."""
 
 
 class DiagnosedDraft(Part):
@@ -60,7 +60,7 @@ class DiagnosedDraft(Part):
     what: dict[str, object] = Field(default_factory=dict)
     """The engine's description, such as the parts that are left out."""
     exact: bool
-    """Whether all logits were read; else the likeliest tokens alone."""
+    """Whether all logits were read. If not, only the likeliest tokens were."""
     answers: list[ForcedAnswer] = Field(default_factory=list)
     costs: DraftCosts = Field(default_factory=DraftCosts)
     error: str | None = None
@@ -74,7 +74,7 @@ class Diagnosis(Part):
     status: Status = "started"
     settings: DiagnosisSettings
     manifest: Manifest
-    """As of a run: engine, models, arms, prompts, machine, command."""
+    """Engine, models, arms, prompts, machine and command, as in the manifest of a run."""
     drafts: list[DiagnosedDraft] = Field(default_factory=list)
     not_reached: dict[str, str] = Field(default_factory=dict)
     """Arms that cannot be diagnosed, and why."""
@@ -82,7 +82,7 @@ class Diagnosis(Part):
     @field_validator("manifest", mode="before")
     @classmethod
     def _of_this_version(cls, manifest: object) -> object:
-        """The manifest within has versions of its own."""
+        """Check the manifest's own version."""
         return MANIFEST_FORMAT.current(manifest, f"manifest in {DOCUMENT}") if isinstance(manifest, dict) else manifest
 
 

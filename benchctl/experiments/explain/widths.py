@@ -34,22 +34,22 @@ DEEPEST = 32
 _MATCHED = 16
 """Tokens that the look-up matches."""
 PASSES = 5
-"""Rounds of each width; the fastest counts."""
+"""Rounds that are timed for each width; the fastest counts."""
 
 MOST_SPREAD = 0.1
-"""Of a machine that is idle enough for its cliffs to be named."""
+"""Largest spread at which the machine counts as idle, so that cliffs are named."""
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The curve, and what it was measured with."""
+    """The measured curve, with the engine and its command."""
 
     engine: str
     command: Sequence[str]
     curve: list[UnitCost]
-    """By width, from 1: a step."""
+    """Costs by width. Width 1 is a step."""
     spread: float
-    """By how much of its fastest round a width's middle one is slower, the median of all widths."""
+    """How much slower the median round of a width is than its fastest, as a share; the median over all widths."""
 
     @property
     def statements(self) -> list[str]:

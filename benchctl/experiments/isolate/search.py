@@ -18,7 +18,7 @@ from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measure
 from benchctl.measurement.preflight import DAMAGED
 
 GROUPS = 4
-"""Groups that the families are first divided into."""
+"""Number of groups that the families are first divided into."""
 BEYOND_USUAL = 10.0
 """So many times the usual divergence is no rounding any more. The full quantization of sound models (the bundled
 targets at q8_0, q4_0, q4_k_m and q2_k) diverges by 0.8 to 2.4 times it."""
@@ -29,7 +29,7 @@ MOST = DAMAGED
 """Nats above which it always is: where the preflight of a run warns."""
 
 Measure = Callable[[Kept], Measurement]
-"""Measures a configuration, or knows what came of it."""
+"""Measures a configuration, or returns its earlier measurement."""
 Located = tuple[list[str], list[str]]
 """The units that break the model alone, and those that repair it when they are kept."""
 Verdict = Literal["source damaged", "healthy", "one family", "several families", "spread"]
@@ -66,14 +66,14 @@ def damage(measurement: Measurement, limit: float) -> list[str]:
 
 @dataclass(frozen=True)
 class LayerFinding:
-    """Which tensors of a family it is, as patterns."""
+    """The tensors of a family that matter, as patterns."""
 
     breaking: tuple[str, ...]
     """Each breaks the model when it alone is quantized."""
     repair: tuple[str, ...]
     """Keeping these, and nothing else of the family, repairs it."""
     whole: bool = False
-    """Whether that is every layer of the family, so that its name is enough."""
+    """Whether `repair` holds every layer of the family, so that the family's name is enough."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Finding:
 
     verdict: Verdict
     usual: float | None
-    """What the type usually costs this model in nats; `None` where it was not needed."""
+    """Usual divergence of this type on this model, in nats; `None` if it was not needed."""
     limit: float
     """Divergence in nats beyond which a model counts as damaged."""
     breaking: tuple[str, ...]
@@ -95,7 +95,7 @@ class Finding:
     """How many it would have been with the full quantization, and every family (and every layer of those that were
     divided) kept alone and quantized alone."""
     layers: Mapping[str, LayerFinding] = field(default_factory=dict)
-    """By family, where layers were requested."""
+    """Findings by family, if layers were requested."""
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -76,28 +76,28 @@ PLACES = 100
 ANSWER = 256
 """Longest answer in tokens."""
 SPARE = 1.5
-"""So much more is written than requested: the chat template's tokens are counted, and are not in the text."""
+"""So many times the requested tokens are generated: the chat template's are counted, but are not in the text."""
 USUAL_TYPE = "q8_0"
-"""Tried where neither the recipe nor the user names a type."""
+"""The type that is used if neither the recipe nor the user names one."""
 _BLOCK = re.compile(r"(blk\.\d+\.)")
 
 
 @dataclass(frozen=True)
 class SourceModel:
-    """A source that this machine can quantize and measure."""
+    """A source model that this machine can quantize and measure."""
 
     prepared: Prepared
-    """The recipe's baseline on the source, nothing quantized."""
+    """The recipe's baseline on the unquantized source."""
     spec: QuantizeSpec
     """The requested quantization: base type and the overrides that stay as they are."""
     families: tuple[Family, ...]
-    """Those that the quantization changes, largest first."""
+    """Families that the quantization changes, largest first."""
     quantizer: Program
     divergence: DivergenceMeter
 
     @property
     def setup(self) -> PreparedSetup:
-        """The engine with the source."""
+        """The prepared engine with the source."""
         return self.prepared.of_baseline
 
     @property

@@ -45,9 +45,9 @@ class Measurement(Part):
     """A way to quantize the model, and what came of it."""
 
     kept: list[str] | None
-    """As `Kept`, sorted."""
+    """The patterns of `Kept`, sorted."""
     severity: Divergence | None
-    """How far it is from its source; `None` for a source that is broken itself: nothing was compared with it."""
+    """Divergence from the source; `None` if the source itself is broken."""
     findings: list[PreflightFinding]
     """What the health probes found; empty for a healthy model."""
     probes: list[PreflightProbe]
@@ -57,7 +57,7 @@ class Measurement(Part):
 
     @property
     def divergence(self) -> float:
-        """How far it is from its source, in nats; infinity where that is no number."""
+        """Divergence from the source in nats; infinity if it is not a number."""
         nats = None if self.severity is None else self.severity.divergence
         return float("inf") if nats is None else nats
 
@@ -66,7 +66,7 @@ class TextRead(Part):
     """The text that every model read."""
 
     origin: str
-    """Where it came from."""
+    """Origin of the text."""
     sha256: str
     context: int
     """Tokens of a piece; the second half of each is scored."""
@@ -75,7 +75,7 @@ class TextRead(Part):
 
 
 class Isolation(Part):
-    """A whole search."""
+    """A search with all of its measurements."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
@@ -107,7 +107,7 @@ def write_isolation(folder: Path, isolation: Isolation) -> None:
 
 
 def read_isolation(folder: Path) -> Isolation | None:
-    """Read what is there; `None` when nothing is. Raises StorageError for a file that cannot be read."""
+    """Read a stored search; `None` if there is none. Raises StorageError if the file cannot be read."""
     try:
         return read_sealed(FORMAT, folder / ISOLATION, Isolation)
     except FileNotFoundError:

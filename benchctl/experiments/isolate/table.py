@@ -55,14 +55,14 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration."""
+    """A measured configuration."""
 
     order: tuple[int, ...]
-    """Sorts rows in an order to read: the source, the full quantization, kept, quantized alone."""
+    """Sort key: first the source, then the full quantization, then tensors kept, then tensors quantized alone."""
     tensors: str
     """Such as `unquantized`, `all q8_0`, `kept: ssm_out`, `only: ssm_out`."""
     role: str | None
-    """Of a single family that is kept, or quantized alone."""
+    """Role of the family, if a single family is kept or quantized alone."""
     damage: Sequence[str]
     """Why the output counts as broken, as ends of sentences; empty when it is sound."""
     measurement: Measurement
@@ -123,7 +123,7 @@ def rows(isolation: Isolation, limit: float) -> list[Row]:
 def _described(
     patterns: Sequence[str] | None, families: Sequence[Family], base: str
 ) -> tuple[tuple[int, ...], str, str | None]:
-    """Return the place of a row, its name, and the role of its single family."""
+    """Return the sort key of a row, its name, and the role of its single family."""
     if not patterns:
         return ((0,), "unquantized", None) if patterns is None else ((1,), f"all {base}", None)
     quantized: list[str] = []

@@ -40,33 +40,33 @@ from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
 
 LEAST_BLOCKS = 2
-"""Of a rung: no single block decides anything."""
+"""Smallest number of blocks of a rung: a single block must not decide."""
 MOST_BLOCKS = 8
 FRESH_BLOCKS = (3, 5, 12)
-"""Of the fresh data: below three there is no interval, five make it much narrower, more than twelve hardly."""
+"""Least, good and largest number of fresh blocks. Below three there is no interval; more than twelve hardly help."""
 FRESH_SHARE = 0.35
-"""Of the budget, for measuring what was chosen afresh; less only where the search would not fit at all."""
+"""Share of the budget for measuring the choice again; less only if the search would not fit otherwise."""
 KEPT_BACK = 0.05
-"""Of what is left for fresh data: what cells cost is estimated from earlier ones, and was 4 % more in a kept search."""
+"""Share of the time for fresh data that is held in reserve: in a kept search, cells took 4 % longer than estimated."""
 _SLOW_ARM = 2.0
-"""How much longer than the baseline an arm with a draft model is taken to need before it is measured."""
+"""Assumed slowdown of an arm with a draft model, before it is measured."""
 
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Seconds of a process of an arm."""
+    """Cost of a process of an arm."""
 
     overhead_s: float
-    """Starting, warming up and stopping."""
+    """Seconds for starting, warming up and stopping."""
     answer_s: float
-    """A prompt."""
+    """Seconds for a prompt."""
 
     def cell(self, prompts: int) -> float:
-        """Seconds of a process that answers so many prompts."""
+        """Return the seconds of a process that answers so many prompts."""
         return self.overhead_s + prompts * self.answer_s
 
     def slower(self, factor: float) -> ArmCost:
-        """The same with answers that take longer; so does the warm-up, which is part of the overhead."""
+        """Return the cost with everything slower by a factor, also the warm-up in the overhead."""
         return ArmCost(self.overhead_s * factor, self.answer_s * factor)
 
 
@@ -77,7 +77,7 @@ class Design:
     arms: tuple[str, ...]
     prompts_per_block: int
     left_out: tuple[str, ...]
-    """The last arms of the list, which do not fit."""
+    """Arms that do not fit, the last ones of the list."""
 
 
 def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
@@ -103,7 +103,7 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
 
 
 def drafts(speculation: Speculation | None) -> bool:
-    """Whether a model drafts."""
+    """Return whether a model drafts."""
     return speculation is not None and any(name in DRAFTS for name in speculation.types)
 
 
@@ -209,20 +209,20 @@ def fresh_design(
 
 @dataclass(frozen=True)
 class Standing:
-    """An arm of a search."""
+    """The standing of an arm in a search."""
 
     arm: str
     speedup: float | None
     """Over the baseline, each block's pooled pairs, in the median of blocks (geometric for an even number), so that one
     disturbed block decides little; `None` where there are no pairs, as when its engine cannot start."""
     blocks: int
-    """That it has pairs in."""
+    """Number of blocks with pairs of this arm."""
     drafted: int | None
     """Tokens; `None` where not reported."""
 
     @property
     def races(self) -> bool:
-        """Whether it may be chosen: it answered."""
+        """Whether it answered, so that it may be chosen."""
         return self.speedup is not None
 
     @property
@@ -237,7 +237,7 @@ class Standing:
 
 
 def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
-    """Return where `arms` stand: those that may be chosen first, the fastest of them first."""
+    """Return the standings of `arms`: first those that may be chosen, the fastest first."""
     frame = make_frame(run.records, run.manifest)
     arm_numbers = {name: number for number, name in enumerate(frame.arms)}
     standings = []
@@ -259,7 +259,7 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
 
 
 def any_drafted(standings: Sequence[Standing]) -> bool:
-    """Whether some arm drafted: else there is nothing that a search could choose."""
+    """Return whether some arm drafted; if none did, there is nothing to choose."""
     return any(standing.races and standing.drafted != 0 for standing in standings)
 
 
@@ -346,7 +346,7 @@ class Halving:
         self.writer.save()
 
     def _close(self, rung: TuningRung) -> None:
-        """End a rung: the faster half stays, or fewer where the time left is too short for them."""
+        """End a rung: the faster half stays, or fewer arms if the remaining time is too short."""
         tuning = self._tuning
         searched = find_standings(self._run(), tuning.rungs[0].arms)
         standings = [entrant for entrant in searched if entrant.arm in rung.arms]
@@ -367,7 +367,7 @@ class Halving:
         self.writer.save()
 
     def _seconds_left(self, arms: list[str]) -> float:
-        """Return the seconds that are left for searching, what the fresh data need put aside."""
+        """Return the seconds that remain for searching, without the time reserved for fresh data."""
         tuning, costs = self._tuning, self._costs()
         tasks = len({item.task for item in self.prepared.prompts})
         fresh = fresh_cost(arms, self.prepared.recipe.baseline, costs, tasks)

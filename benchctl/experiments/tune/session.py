@@ -38,9 +38,9 @@ from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line, spoken
 
 SEARCH, CHOSEN = "-search", "-tuned"
-"""Ends of the names of the two recipes, below which the runs are kept."""
+"""Suffixes of the two recipe names: of the search, and of the run that measures its choice."""
 SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "m", "min_hits": "hits"}
-"""How an arm's name shortens the keys of its speculation."""
+"""Short forms of a speculation's keys in arm names."""
 
 
 Prepare = Callable[[RecipeContext], Prepared]

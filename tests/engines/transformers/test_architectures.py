@@ -11,15 +11,10 @@ torch = pytest.importorskip("torch")
 from benchctl.engines.transformers.methods import METHODS  # noqa: E402
 from benchctl.engines.transformers.serving import UnsuitableError  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
-from benchctl.engines.transformers.serving.decode import (  # noqa: E402
-    Sampler,
-    Step,
-    Task,
-)
 from benchctl.engines.transformers.serving.decoder import Decoder, State, without  # noqa: E402
 from benchctl.engines.transformers.serving.main import run_self_test  # noqa: E402
 from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, logits_of, search  # noqa: E402
-from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded, untrained_adapter  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, WHOLE, decoded, loaded, untrained_adapter  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PROMPT = [5, 6, 7, 30, 12, 13, 5, 6, 7, 30, 12, 13, 5, 6]
@@ -34,14 +29,12 @@ def generated(model: Any) -> list[int]:
     return output[0, len(PROMPT) :].tolist()  # type: ignore[no-any-return]
 
 
-def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None) -> tuple[list[int], Answer]:
+def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None) -> tuple[Answer, list[int]]:
     options: dict[str, Any] = {"interval": 2} if name and METHODS[name].searches else {}
     options |= LISTED.get(name or "", {})
     adapter = untrained_adapter(decoder)
     way = make_drafter(decoder, Speculation(name, 4, options), target, draft, adapter) if name else None
-    answer, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
-    answer.run(steps.append)
-    return [token for step in steps for token in step.tokens], answer
+    return decoded(decoder, PROMPT, TOKENS, way)
 
 
 @pytest.mark.parametrize("name", DECLARED)
@@ -54,10 +47,10 @@ def test_every_type_answers_as_generate_does(name: str) -> None:
     assert tested.variants_in_batches == (name != "falcon_h1, gated norm")
     expected = generated(target.model)
     assert len(set(expected)) > 2
-    assert answered(decoder, target, None)[0] == expected
+    assert answered(decoder, target, None)[1] == expected
     for method, entered in METHODS.items():
         if decoder.architecture.kind in entered.kinds and method != "assisted-universal":
-            tokens, answer = answered(decoder, target, method, draft=target)
+            answer, tokens = answered(decoder, target, method, draft=target)
             assert tokens == expected, method
             if method != "prompt-lookup":
                 assert answer.ledger()["drafted"] > 0, method
@@ -70,9 +63,8 @@ def test_the_first_layers_may_be_left_out(name: str, options: dict[str, list[int
     target = loaded(model_type, **changed)
     decoder = Decoder(target.model)
     drafter = make_drafter(decoder, Speculation("self-skip", 4, options), target)
-    answer, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), drafter), list[Step]()
-    answer.run(steps.append)
-    assert [token for step in steps for token in step.tokens] == generated(target.model)
+    answer, tokens = decoded(decoder, PROMPT, TOKENS, drafter)
+    assert tokens == generated(target.model)
     assert answer.ledger()["drafted"] > 0
 
 
@@ -107,7 +99,7 @@ def test_a_target_needs_no_known_parts_where_nothing_is_left_out(name: str) -> N
     expected = generated(target.model)
     assert len(set(expected)) > 2
     for method in (None, "prompt-lookup", "assisted"):
-        assert answered(decoder, target, method, draft)[0] == expected, method
+        assert answered(decoder, target, method, draft)[1] == expected, method
     with pytest.raises(UnsuitableError, match="parts are not known"):
         make_drafter(decoder, Speculation("self-layerskip", 4, {}), target)
 

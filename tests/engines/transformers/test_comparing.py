@@ -12,11 +12,12 @@ pytest.importorskip("torch")
 import torch
 
 from benchctl.engines.transformers.serving import UnsuitableError
-from benchctl.engines.transformers.serving.answering import Answer, Comparing, Passage, Speculation, make_drafter
+from benchctl.engines.transformers.serving.answering import Comparing, Passage, Speculation, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assisted
-from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
+from benchctl.engines.transformers.serving.decode import Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder
 from tests.engines.transformers.conftest import PROMPTS
+from tests.engines.transformers.tiny_models import decoded
 
 pytestmark = pytest.mark.torch
 PARTS = {
@@ -24,12 +25,6 @@ PARTS = {
     "tiny-sequential": Speculation("self-linear", 4, {}),
     "tiny-transformer": Speculation("self-layerskip", 4, {"skip": 0.5}),
 }
-
-
-def decoded(decoder: Decoder, prompt: list[int], way: Any = None, sampler: Sampler | None = None) -> list[Step]:
-    steps = list[Step]()
-    Answer(decoder, Task(prompt, 40, (sampler or Sampler()).chooser()), way).run(steps.append)
-    return steps
 
 
 def reading(prompt: list[int], answer: list[int], temperature: float = 0.0, **changed: int) -> Passage:
@@ -44,11 +39,10 @@ def test_every_round_accepts_what_was_read_at_its_start(name: str, load: Callabl
     rounds = rejected = 0
     for text in PROMPTS:
         prompt = loaded.tokenizer(text)["input_ids"]
-        steps = decoded(decoder, prompt, way)
-        answer = [token for step in steps for token in step.tokens]
+        decoding, answer = decoded(decoder, prompt, 40, way)
         read = Comparing(decoder, way).read(reading(prompt, answer))
         rows, position = dict(zip(read["starts"], read["overlap"], strict=True)), 0
-        for step in steps:
+        for step in decoding.steps:
             if step.drafted:
                 row = rows[position][: step.drafted]
                 accepted = next((depth for depth, chance in enumerate(row) if chance == 0), len(row))
@@ -65,7 +59,7 @@ def test_a_start_is_read_alike_whatever_was_read_before_it(name: str, load: Call
     decoder = Decoder(loaded.model)
     way = make_drafter(decoder, PARTS[name], loaded)
     prompt = loaded.tokenizer(PROMPTS[0])["input_ids"]
-    answer = [step.tokens[0] for step in decoded(decoder, prompt, sampler=Sampler(0.6, seed=4))]
+    _, answer = decoded(decoder, prompt, 40, sampler=Sampler(0.6, seed=4))
     dense, sparse = (Comparing(decoder, way).read(reading(prompt, answer, 0.6, stride=stride)) for stride in (1, 5))
     assert sparse["starts"] == dense["starts"][::5]
     for name in ("overlap", "accept"):
@@ -79,7 +73,7 @@ def test_a_draft_that_is_the_target_is_always_accepted(load: Callable[[str], Any
     decoder = Decoder(loaded.model)
     prompt = loaded.tokenizer(PROMPTS[1])["input_ids"]
     for temperature in (0.0, 0.6):
-        answer = [step.tokens[0] for step in decoded(decoder, prompt, sampler=Sampler(temperature, seed=2))]
+        _, answer = decoded(decoder, prompt, 40, sampler=Sampler(temperature, seed=2))
         read = Comparing(decoder, Assisted(loaded, 4, {}, loaded)).read(reading(prompt, answer, temperature))
         assert [row[0] for row in read["overlap"]] == pytest.approx([1.0] * (len(answer) - 1), abs=1e-5)
         assert read["distance"] == pytest.approx([0.0] * (len(answer) - 1), abs=1e-5)
@@ -90,7 +84,7 @@ def test_a_draft_model_is_read_by_its_own_logits(load: Callable[[str], Any]) -> 
     target, draft = load("tiny-hybrid"), load("tiny-hybrid-draft")
     decoder = Decoder(target.model)
     prompt = target.tokenizer(PROMPTS[0])["input_ids"]
-    answer = [step.tokens[0] for step in decoded(decoder, prompt)]
+    _, answer = decoded(decoder, prompt, 40)
     read = Comparing(decoder, Assisted(target, 4, {}, draft)).read(reading(prompt, answer))
     with torch.inference_mode():
         at_once = [model(torch.tensor([[*prompt, *answer]])).logits[0] for model in (target.model, draft.model)]
@@ -107,7 +101,7 @@ def test_perplexity_and_operations_fall_with_what_is_left_out(load: Callable[[st
     loaded = load("tiny-transformer")
     decoder = Decoder(loaded.model)
     prompt = loaded.tokenizer(PROMPTS[0])["input_ids"]
-    answer = [step.tokens[0] for step in decoded(decoder, prompt)]
+    _, answer = decoded(decoder, prompt, 40)
     flops, removed = [], []
     for skip in (0.01, 0.5, 0.9):
         way = make_drafter(decoder, Speculation("self-layerskip", 4, {"skip": skip}), loaded)

@@ -16,8 +16,8 @@ import torch
 from transformers import GenerationConfig
 
 from benchctl.engines.transformers.methods import METHODS
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
-from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
+from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
+from benchctl.engines.transformers.serving.decode import Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import load as load_folder
 from tests.engines.transformers import tiny_models
@@ -58,9 +58,7 @@ def answered(loaded: Any, name: str | None, sampler: Sampler = GREEDY, draft: An
         options = {"layers": [1]}
     requested = Speculation(name, 4, options) if name else None
     way = make_drafter(decoder, requested, loaded, draft or loaded, untrained_adapter(decoder)) if requested else None
-    steps = list[Step]()
-    Answer(decoder, Task(loaded.tokenizer(PROMPT)["input_ids"], 8, sampler.chooser()), way).run(steps.append)
-    return [token for step in steps for token in step.tokens]
+    return tiny_models.decoded(decoder, loaded.tokenizer(PROMPT)["input_ids"], 8, way, sampler)[1]
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
@@ -75,10 +73,8 @@ def test_every_type_decodes_by_the_recipe_alone(
     needed_defaults = {"top_k": 4} if key == "penalty_alpha" else {}
     poison = {"eos_token_id": 0, key: value, **needed_defaults}
     (folder / "generation_config.json").write_text(json.dumps(poison))
-    poisoned, foreign_draft = (
-        load_folder(folder, device="cpu", dtype="float32"),
-        universal_draft(tmp_path / "draft", poison),
-    )
+    poisoned = load_folder(folder, device="cpu", dtype="float32")
+    foreign_draft = universal_draft(tmp_path / "draft", poison)
     assert poisoned.ends == {0}
     for name in (None, *METHODS):
         if name is None or "attention" in METHODS[name].kinds:

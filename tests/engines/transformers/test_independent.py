@@ -16,11 +16,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS  # noqa: E402
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Chooser, Sampler, Step, Task  # noqa: E402  # noqa: E402
+from benchctl.engines.transformers.serving.answering import Speculation, make_drafter  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Chooser, Sampler  # noqa: E402  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter  # noqa: E402
-from tests.engines.transformers.tiny_models import DECLARED, loaded, untrained_adapter  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, decoded, loaded, untrained_adapter  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 PROMPT = [5, 6, 7, 30, 12, 13, 5, 6]
@@ -82,11 +82,10 @@ def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
         options = {"layers": [2], "mlp": [0, 1], "attention": [3]} if method == "self-skip" else {}
         way = make_drafter(decoder, Speculation(method, DEPTH, options), target)
         assert isinstance(way, SelfDrafter)
-        answer, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
-        answer.run(steps.append)
+        answer, answered = decoded(decoder, PROMPT, TOKENS, way)
         tokens, rounds = naive_rounds(target, partial(naive_likeliest, target, left_out=way.left_out))
-        assert [token for step in steps for token in step.tokens] == tokens, method
-        assert [(step.drafted, step.accepted) for step in steps if step.drafted] == rounds, method
+        assert answered == tokens, method
+        assert [(step.drafted, step.accepted) for step in answer.steps if step.drafted] == rounds, method
         counts = answer.ledger()
         for position in range(DEPTH):
             assert counts["drafted_by_position"][position] == sum(drafted > position for drafted, _ in rounds)
@@ -141,13 +140,11 @@ def chi_square(target: Any, method: str, sampler: Sampler, answers: int = ANSWER
     counts: Counter[tuple[int, int]] = Counter()
     drafted = rejected = 0
     for seed in range(answers):
-        chooser = dataclasses.replace(sampler, seed=seed).chooser()
-        decoded, steps = Answer(Decoder(target.model), Task(SHORT, LENGTH, chooser), way), list[Step]()
-        decoded.run(steps.append)
-        answer = [token for step in steps for token in step.tokens]
-        counts[answer[3], answer[4]] += 1
-        drafted += decoded.ledger()["drafted"]
-        rejected += decoded.ledger()["drafted"] - decoded.ledger()["accepted"]
+        seeded = dataclasses.replace(sampler, seed=seed)
+        answer, tokens = decoded(Decoder(target.model), SHORT, LENGTH, way, seeded)
+        counts[tokens[3], tokens[4]] += 1
+        drafted += answer.ledger()["drafted"]
+        rejected += answer.ledger()["drafted"] - answer.ledger()["accepted"]
     assert drafted > answers and rejected > 0.1 * drafted, (drafted, rejected)
     expected = answers * pair_chances(target, sampler)
     assert float(expected.sum()) == pytest.approx(answers)
@@ -181,12 +178,11 @@ def test_a_prompts_token_0_is_read_and_not_taken_for_padding(method: str) -> Non
     target, draft = target_of(method), loaded("qwen2", seed=1, vocab_size=VOCABULARY)
     for prompt in itertools.permutations([0, 1, 2, 0]):
         way = make_drafter(Decoder(target.model), Speculation(method, DEPTH, {}), target, draft)
-        answer, steps = Answer(Decoder(target.model), Task(prompt, 4, Sampler().chooser()), way), list[Step]()
-        answer.run(steps.append)
+        _, tokens = decoded(Decoder(target.model), prompt, 4, way)
         expected = list(prompt)
         for _ in range(4):
             expected.append(naive_likeliest(target, expected))
-        assert [token for step in steps for token in step.tokens] == expected[len(prompt) :], prompt
+        assert tokens == expected[len(prompt) :], prompt
 
 
 def test_pairs_of_tokens_are_as_likely_over_as_many_answers_as_show_a_wrong_rule() -> None:

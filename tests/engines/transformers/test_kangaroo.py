@@ -13,13 +13,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.serving import UnsuitableError  # noqa: E402
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Sampler, Step, Task  # noqa: E402
+from benchctl.engines.transformers.serving.answering import Speculation, make_drafter  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Step  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.kangaroo import load_adapter  # noqa: E402
 from tests.conversion.prompts import chat_prompts  # noqa: E402
 from tests.engines.transformers.test_independent import DEPTH, PROMPT, TOKENS, naive_rounds  # noqa: E402
-from tests.engines.transformers.tiny_models import DECLARED, loaded, untrained_adapter  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, decoded, loaded, untrained_adapter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ATTENTION = [name for name in DECLARED if not name.startswith(("falcon", "qwen3_5", "qwen3_next", "granitemoe", "lfm"))]
@@ -29,8 +29,7 @@ STEPS = 200
 def rounds_of(target: Any, folder: Path, prompt: list[int], tokens: int, **options: float) -> list[Step]:
     """The steps of an answer."""
     way = make_drafter(Decoder(target.model), Speculation("self-kangaroo", DEPTH, options), target, adapter=folder)
-    steps = list[Step]()
-    Answer(Decoder(target.model), Task(prompt, tokens, Sampler().chooser()), way).run(steps.append)
+    steps: list[Step] = decoded(Decoder(target.model), prompt, tokens, way)[0].steps
     return steps
 
 

@@ -19,12 +19,12 @@ from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.methods import GROUP, registered
 from benchctl.engines.transformers.serving import UnsuitableError
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
-from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
+from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from tests.engines.cells import arm_of, recipe_of
+from tests.engines.transformers.tiny_models import decoded
 
 pytestmark = pytest.mark.torch
 PAGE = (Path(__file__).parents[3] / "docs" / "self-speculation.md").read_text("utf-8")
@@ -53,15 +53,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_toy_of_the_documentation_drafts(load: Callable[[str], Any]) -> None:
     loaded = load("tiny-transformer")
     decoder = Decoder(loaded.model)
-    answers = []
     toy = make_drafter(decoder, Speculation("self-toy", 4, {"every": 2}), loaded)
     assert toy.describe()["left_out"] == ["1.mlp", "3.mlp"]
-    for way in (None, toy):
-        steps: list[Step] = []
-        answer = Answer(decoder, Task([5, 6, 7, 300], 24, Sampler().chooser()), way)
-        answer.run(steps.append)
-        answers.append([token for step in steps for token in step.tokens])
-    assert answers[0] == answers[1]
+    answer, tokens = decoded(decoder, [5, 6, 7, 300], 24, toy)
+    assert tokens == decoded(decoder, [5, 6, 7, 300], 24)[1]
     assert answer.ledger()["drafted"] > 0
 
 

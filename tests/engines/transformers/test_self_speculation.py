@@ -11,11 +11,10 @@ pytest.importorskip("torch")
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
-from benchctl.engines.transformers.serving.decode import Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.self_drafter import evenly_skipped
 from tests.engines.transformers.conftest import PROMPTS
-from tests.engines.transformers.tiny_models import untrained_adapter
+from tests.engines.transformers.tiny_models import decoded, untrained_adapter
 
 pytestmark = pytest.mark.torch
 TOKENS = 32
@@ -32,18 +31,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def answer(
     loaded: Any, text: str, speculation: Speculation | None = None, *ends: int, draft: Any = None
-) -> tuple[Answer, list[Step]]:
-    """An answer of the loaded model, and its steps."""
+) -> tuple[Answer, list[int]]:
+    """An answer of the loaded model, and its tokens."""
     decoder = Decoder(loaded.model)
     way = make_drafter(decoder, speculation, loaded, draft, untrained_adapter(decoder)) if speculation else None
-    task = Task(loaded.tokenizer(text)["input_ids"], TOKENS, Sampler().chooser(), frozenset(ends))
-    decoded, steps = Answer(decoder, task, way), list[Step]()
-    decoded.run(steps.append)
-    return decoded, steps
-
-
-def tokens_of(steps: list[Step]) -> list[int]:
-    return [token for step in steps for token in step.tokens]
+    return decoded(decoder, loaded.tokenizer(text)["input_ids"], TOKENS, way, None, *ends)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -54,10 +46,10 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         pytest.skip("the bundled models have no draft for each other that transformers would take")
     drafted = accepted = 0
     for text in PROMPTS[:2]:
-        target_tokens = tokens_of(answer(bundled, text)[1])
-        speculated, steps = answer(bundled, text, Speculation(name, 4, {**OPTIONS, **LISTED}.get(name, {})))
-        assert tokens_of(steps) == target_tokens
-        counts = speculated.ledger()
+        _, target_tokens = answer(bundled, text)
+        speculated, tokens = answer(bundled, text, Speculation(name, 4, {**OPTIONS, **LISTED}.get(name, {})))
+        assert tokens == target_tokens
+        counts, steps = speculated.ledger(), speculated.steps
         with_prompt = int(steps[0].drafted > 0)
         assert counts["rounds"] + counts["plain_steps"] == len(steps) - 1 + with_prompt
         assert with_prompt <= METHODS[name].assisted
@@ -83,20 +75,20 @@ def test_it_drafts_to_the_requested_depth(load: Any, name: str, depth: int) -> N
 
 def test_a_model_that_assists_itself_is_always_right(load: Any) -> None:
     target = load("tiny-transformer")
-    speculated, steps = answer(target, PROMPTS[0], Speculation("assisted", 4, {}), draft=target)
+    speculated, tokens = answer(target, PROMPTS[0], Speculation("assisted", 4, {}), draft=target)
     counts = speculated.ledger()
-    assert tokens_of(steps) == tokens_of(answer(target, PROMPTS[0])[1])
+    assert tokens == answer(target, PROMPTS[0])[1]
     assert counts["accepted"] == counts["drafted"]
 
 
 def test_nothing_is_drafted_after_the_end(load: Any) -> None:
     loaded = load("tiny-transformer")
-    target_tokens = tokens_of(answer(loaded, PROMPTS[0])[1])
+    _, target_tokens = answer(loaded, PROMPTS[0])
     end = target_tokens[len(target_tokens) // 2]
     for name in ("self-layerskip", "early-exit"):
-        _, steps = answer(loaded, PROMPTS[0], Speculation(name, 4, {}), end)
-        assert tokens_of(steps) == target_tokens[: target_tokens.index(end) + 1]
-        assert steps[-1].ended
+        speculated, tokens = answer(loaded, PROMPTS[0], Speculation(name, 4, {}), end)
+        assert tokens == target_tokens[: target_tokens.index(end) + 1]
+        assert speculated.steps[-1].ended
 
 
 def test_no_architecture_that_is_served_has_a_multi_token_head_that_transformers_uses() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -82,6 +82,18 @@ def loaded(model_type: str, tokenizer: Any = None, seed: int = 0, **changed: Any
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     model.generation_config = transformers.GenerationConfig()
     return SimpleNamespace(folder=Path(), model=model, tokenizer=tokenizer, ends=frozenset(), context=256)
+
+
+def decoded(
+    decoder: Any, prompt: Sequence[int], tokens: int, way: Any = None, sampler: Any = None, *ends: int
+) -> tuple[Any, list[int]]:
+    """Decode an answer of at most so many tokens with `way`; return it, and its tokens."""
+    from benchctl.engines.transformers.serving.answering import Answer
+    from benchctl.engines.transformers.serving.decode import Sampler, Task
+
+    answer = Answer(decoder, Task(prompt, tokens, (sampler or Sampler()).chooser(), frozenset(ends)), way)
+    answer.run(lambda step: None)
+    return answer, [token for step in answer.steps for token in step.tokens]
 
 
 _ADAPTERS = TemporaryDirectory()

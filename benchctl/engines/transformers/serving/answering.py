@@ -27,7 +27,7 @@ from benchctl.engines.transformers.serving.loading import Loaded
 
 @dataclass(frozen=True)
 class Speculation:
-    """The speculation of a recipe's arm."""
+    """The speculation that an arm of a recipe requests."""
 
     type: str
     depth: int
@@ -62,25 +62,25 @@ def make_drafter(
 
 @dataclass
 class Answer:
-    """An answer under way; `steps` and `clock` hold what is known so far."""
+    """An answer that is being decoded. `steps` and `clock` describe it up to now."""
 
     decoder: Decoder
     task: Task
     way: Drafter | Assistance | None
-    """How to speculate; `None` for the target alone."""
+    """What speculates; `None` for the target alone."""
     traced: bool = False
-    """Whether to note what each step did, in `trace`."""
+    """Whether to describe each step in `trace`."""
 
     def __post_init__(self) -> None:
         self.steps: list[Step] = []
         self.clock = PhaseClock(self.decoder.device)
         self.trace: list[dict[str, Any]] = []
-        """What each step did, as plain data; docs/self-speculation.md has the meaning of the keys."""
+        """A description of each step as plain data; docs/self-speculation.md explains the keys."""
         self._context = len(self.task.prompt)
         self._spent: dict[str, float] = {}
 
     def run(self, on_step: OnStep) -> None:
-        """Decode to the end; each step is handed out as it is made, the first is the reading of the prompt."""
+        """Decode to the end. `on_step` gets each step as soon as it is made; the first step reads the prompt."""
 
         def count(step: Step) -> None:
             self.steps.append(step)
@@ -95,7 +95,7 @@ class Answer:
             count(step)
 
     def ledger(self) -> dict[str, Any]:
-        """Count what was drafted and accepted; the first step, which read the prompt, where it verified a draft."""
+        """Count the draft tokens and the accepted ones. The first step counts only if it verified a draft."""
         rounds = [step for step in self.steps if step.drafted]
         positions = range(max((step.drafted for step in rounds), default=0))
         return {
@@ -123,14 +123,14 @@ class Answer:
 
 
 CHECKED = (2, 3, 5, 9)
-"""Widths of the passes that are timed: of drafts of 1, 2, 4 and 8 tokens."""
+"""Widths of the timed passes: those that verify drafts of 1, 2, 4 and 8 tokens."""
 SCORED = 512
-"""Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
+"""A perplexity is taken over at most so many tokens of prompt and answer, from the beginning."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """What is to be read. `temperature` 0: the answer is greedy."""
+    """A prompt with its answer, and how to read it. `temperature` 0: the answer is greedy."""
 
     prompt: Sequence[int]
     answer: Sequence[int]
@@ -141,7 +141,7 @@ class Passage:
 
 
 class Comparing:
-    """Draft and target side by side; `way` is what speculates on this server. Raises UnsuitableError."""
+    """Reads answers with draft and target. `way`: what speculates on this server. Raises UnsuitableError."""
 
     def __init__(self, decoder: Decoder, way: Drafter | Assistance | None) -> None:
         self._decoder = decoder
@@ -206,7 +206,7 @@ class Comparing:
         return target, drafts, {"steps_target": steps_target, "steps_draft": steps_draft, "checks": checks}
 
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
-        """Return the loss on some tokens in a single pass, with the part and without it all along."""
+        """Return the loss on some tokens, each in a single pass: of the whole model, and without the part."""
         full_loss = _loss(State(self._decoder), tokens)
         with without(self._decoder, self._left_out):
             # From an empty state in a single pass: every layer that runs has read equally many tokens.
@@ -215,7 +215,7 @@ class Comparing:
 
 
 def _checks(state: State, token: int) -> dict[int, float]:
-    """Time passes of the target that would check a draft, by the tokens that each reads."""
+    """Return the seconds of passes that would verify a draft, by the tokens that each reads."""
     before, seconds = state.snapshot(), {}
     for width in CHECKED:
         _, seconds[width] = timed(state, [token] * width)

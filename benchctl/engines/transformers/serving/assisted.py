@@ -26,7 +26,7 @@ OnStep = Callable[[Step], None]
 
 @dataclass
 class Assistance:
-    """A way of transformers to assist; what is common to all."""
+    """What all of transformers' ways to assist share."""
 
     target: Loaded
     depth: int
@@ -34,14 +34,14 @@ class Assistance:
     draft: Loaded | None
 
     def __post_init__(self) -> None:
-        """Set up what drafts. Raises UnsuitableError."""
+        """Set up the draft. Raises UnsuitableError."""
 
     def keywords(self) -> dict[str, Any]:
-        """Return what `generate` is given."""
+        """Return further arguments for `generate`."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, object]:
-        """Return the evidence that it is set up as requested, beside the depth."""
+        """Return evidence that it is set up as requested; the depth is reported elsewhere."""
         return {}
 
     def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
@@ -152,7 +152,7 @@ class _Listener(BaseStreamer):  # type: ignore[misc]
         self._clock, self._ends, self._on_step = clock, ends, on_step
         self._drafted = 0
         self._heard = 0
-        """How many values were streamed: the prompt, then each step."""
+        """Number of streamed values: the prompt is the first, then comes one for each step."""
 
     def put(self, value: torch.Tensor) -> None:
         """Take the prompt, then the tokens of each step."""
@@ -165,10 +165,10 @@ class _Listener(BaseStreamer):  # type: ignore[misc]
         self._clock.passed("other")
 
     def end(self) -> None:
-        """Take the end."""
+        """Do nothing at the end."""
 
     def attach(self, generator: CandidateGenerator) -> CandidateGenerator:
-        """Note how many candidates a generator makes, and how long that takes."""
+        """Wrap a generator to count its candidates and to time it."""
         get = generator.get_candidates
 
         def get_candidates(input_ids: torch.Tensor, *args: object, **keywords: object) -> tuple[torch.Tensor, Any]:

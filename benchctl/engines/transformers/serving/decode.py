@@ -21,7 +21,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, RepetitionPenalty
 from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State
 
 _SHORTLIST = 128
-"""Tokens that are sorted first, beside those of top-k; more where they do not do."""
+"""Number of tokens that are sorted first, in addition to top-k. More are sorted if these are not enough."""
 
 
 class _Bias(LogitsProcessor):  # type: ignore[misc]
@@ -53,7 +53,7 @@ class Sampler:
     bias: Mapping[int, float] = field(default_factory=dict)
 
     def processors(self) -> LogitsProcessorList:
-        """Return what changes logits; none where nothing does."""
+        """Return the processors that change logits; the list is empty if nothing does."""
         processors = LogitsProcessorList()
         if self.bias:
             processors.append(_Bias(self.bias))
@@ -62,7 +62,7 @@ class Sampler:
         return processors
 
     def chooser(self, never: Collection[int] = ()) -> Chooser:
-        """Return what chooses for a request, from its seed on; tokens of `never` are not chosen."""
+        """Return the chooser of a request; it starts from the seed and never chooses tokens of `never`."""
         return Chooser(self, never)
 
 
@@ -74,7 +74,7 @@ class Chooser:
         self.greedy = sampler.temperature == 0
         self.never = frozenset(never)
         self.context: Sequence[int] = ()
-        """Prompt and answer so far, which a penalty is about."""
+        """Prompt and answer up to now; a penalty applies to these tokens."""
         self._processors = sampler.processors()
         self._never = torch.tensor(sorted(never))
         # Uniform numbers alone are drawn on the CPU: the same seed then draws the same ones everywhere.
@@ -181,7 +181,7 @@ class Chooser:
             size *= 8
 
     def allowed(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return scores, `[..., vocabulary]`, with minus infinity for the tokens that are not chosen."""
+        """Return scores, `[..., vocabulary]`, with minus infinity for the tokens of `never`."""
         return scores.index_fill(-1, self._never.to(scores.device), -torch.inf) if len(self._never) else scores
 
     def _likeliest(self, logits: torch.Tensor) -> list[int]:
@@ -238,13 +238,13 @@ class PhaseClock:
 
 @dataclass(frozen=True)
 class Round:
-    """What a drafter is given. It may read tokens with `state`; afterwards the state is restored."""
+    """The input of a drafter. It may read tokens with `state`; the caller restores the state afterwards."""
 
     state: State
     tokens: Sequence[int]
     """The prompt and the answer so far; `state` has read all but the last."""
     depth: int
-    """Most draft tokens that this round can use."""
+    """Largest number of draft tokens that this round can use."""
     chooser: Chooser
     ends: Collection[int]
     """Tokens after which nothing is drafted."""
@@ -258,26 +258,26 @@ class Draft:
     tokens: Sequence[int]
     distributions: Sequence[torch.Tensor | None]
     left_out: Parts | None = None
-    """What of the target did not draft; `None` where something else did."""
+    """Parts of the target that were left out; `None` if the target did not draft."""
 
 
 class Drafter(Protocol):
-    """A way to guess the next tokens; one request at a time."""
+    """Guesses the next tokens, for one request at a time."""
 
     depth: int
-    """Most tokens of a draft: what the recipe allows, which whoever makes the drafter sets."""
+    """Largest number of tokens in a draft, from the recipe. `make_drafter` sets it."""
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request."""
 
     def draft(self, current: Round) -> Draft:
-        """Guess at most `current.depth` tokens; none is an answer, too."""
+        """Guess at most `current.depth` tokens; an empty draft is allowed."""
 
     def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """Take the result of a draft's verification: how many of its tokens were accepted, and the target's logits."""
+        """Learn from a verified draft: how many of its tokens were accepted, and the target's logits."""
 
     def describe(self) -> dict[str, object]:
-        """Return the evidence that it is set up as requested, as plain data."""
+        """Return evidence that it is set up as requested, as plain data."""
 
 
 @dataclass(frozen=True)
@@ -290,12 +290,12 @@ class Step:
     ended: bool = False
     """Whether the last token ends the answer."""
     left_out: Parts | None = None
-    """As of the draft."""
+    """As in `Draft`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """An answer to be decoded. `ends`: tokens that end it."""
+    """An answer that is to be decoded. `ends`: tokens that end it."""
 
     prompt: Sequence[int]
     max_tokens: int

@@ -81,7 +81,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
 
 
 class _GrowingParallelLayer(GrowingLayer, LinearAttentionAndFullAttentionLayer):  # type: ignore[misc]
-    """The same beside a recurrent state."""
+    """The same for a layer that also has a recurrent state."""
 
 
 def _growing(layer: CacheLayerMixin) -> CacheLayerMixin:
@@ -177,17 +177,17 @@ class Decoder:
 
 
 Parts = frozenset[tuple[int, Part]]
-"""What is left out: layer numbers from 0, and parts."""
+"""What is left out: pairs of a layer number, from 0, and a part."""
 
 
 def named(parts: Parts) -> list[str]:
-    """Return parts as they are reported: `3.attention`, in order."""
+    """Return the names of parts in order, such as `3.attention`."""
     return [f"{layer}.{part}" for layer, part in sorted(parts)]
 
 
 @contextmanager
 def replaced(forwards: Mapping[torch.nn.Module, Callable[..., object]]) -> Iterator[None]:
-    """Have functions stand in for modules."""
+    """Replace the forward functions of modules for a while."""
     try:
         for module, forward in forwards.items():
             module.forward = forward
@@ -215,12 +215,12 @@ def without(decoder: Decoder, parts: Parts) -> AbstractContextManager[None]:
 
 
 _STATES = ("conv_states", "recurrent_states", "has_previous_state")
-"""What a layer's cache has beside keys and values, by its names in transformers."""
+"""Attributes of a layer's cache in transformers that hold a recurrent state."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state to go back to: a length, and copies of what is not kept by length."""
+    """A state to go back to: its length, and copies of the recurrent states."""
 
     read: int
     copies: tuple[dict[tuple[str, int], Any], ...]
@@ -247,7 +247,7 @@ class State:
         """`tokens`: what to read first."""
         self.decoder = decoder
         self.read = 0
-        """How many tokens it holds."""
+        """Number of tokens that were read."""
         self.cache = decoder.empty_cache()
         self._inputs: list[tuple[torch.nn.Module, dict[str, Any]]] = []
         if tokens:
@@ -334,7 +334,7 @@ class State:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        """Note what enters the recurrent modules."""
+        """Record the inputs of the recurrent modules."""
         self._inputs = []
 
         def note(module: torch.nn.Module, positional: tuple[torch.Tensor, ...], keywords: dict[str, Any]) -> None:
@@ -351,7 +351,7 @@ def _holds_tokens(layer: CacheLayerMixin) -> bool:
 
 
 def _remembered(layer: CacheLayerMixin) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Yield what a layer keeps of its recurrence: tensors, and whether there are any."""
+    """Yield the recurrent state of a layer: tensors, and flags whether a tensor is in use."""
     for name in _STATES:
         for index, value in getattr(layer, name, {}).items():
             if value is not None:

@@ -46,10 +46,10 @@ TRACE_SCHEMA = 1
 """Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
 _LONGEST_BODY = 64 * 2**20
 _SILENCE_S = 60.0
-"""How long a connection may send nothing, or accept nothing."""
+"""A connection is closed if it is silent for so many seconds."""
 Reply = dict[str, Any]
 Stream = Callable[[Callable[[Reply], None]], None]
-"""Sends events with the function that it is given."""
+"""A function that sends events with the function that it gets."""
 
 
 def number_in(
@@ -67,7 +67,7 @@ _DEFAULTS = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 1, "repetitio
 
 @dataclass
 class Service:
-    """What the server answers with."""
+    """Answers requests."""
 
     loaded: Loaded
     decoder: Decoder
@@ -75,14 +75,14 @@ class Service:
     context: int
     info: Mapping[str, Any]
     trace: Path | None = None
-    """Where the steps of answers are written."""
+    """File to which the steps of answers are appended."""
 
     def __post_init__(self) -> None:
         self._answers = 0
         self._scoring, self._scored = State(self.decoder), list[int]()
 
     def describe(self) -> Reply:
-        """Return what runs; what a searching method has chosen is as it is now."""
+        """Return the facts of this server. For a searching method they hold what it has chosen by now."""
         if self.way is None:
             return dict(self.info)
         return {**self.info, "speculation": {**self.info["speculation"], **self.way.describe()}}

@@ -27,27 +27,27 @@ from benchctl.engines.transformers.serving.loading import choose_device, load
 from benchctl.engines.transformers.serving.variants import Variants, items_of
 
 TOLERANCE = 1e-3
-"""In float32: the largest difference of a log-probability between a pass and single steps. Measured: below 1e-4."""
+"""Allowed difference of a log-probability between a pass and single steps, in float32. Measured: below 1e-4."""
 HALF_TOLERANCE = 0.05
-"""In bfloat16 and float16: the mean difference that passes however little the recurrent state matters."""
+"""Allowed mean difference in bfloat16 and float16, even if the recurrent state hardly matters."""
 _PREFIX, _WIDTH, _KEPT = 24, 6, 2
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What was found. Differences are of natural logarithms of probabilities."""
+    """The result of the self-test. Differences are of natural logarithms of probabilities."""
 
     difference: float
-    """Between a pass over several tokens and single steps, and after a rollback: the largest."""
+    """The largest difference between a pass over several tokens and single steps, also after a rollback."""
     mean_difference: float
     lost_difference: float | None
     """The mean difference where the recurrent state is forgotten on purpose; `None` without such a state."""
     variants_in_batches: bool
-    """Whether recurrent modules read two variants of a token in a batch; where not, searches read each alone."""
+    """Whether recurrent modules can read two variants of a token in a batch. If not, searches read each alone."""
     restored: bool
     """Whether a snapshot came back bit for bit."""
     skips: bool
-    """Whether single steps without the first attention give what a pass without it gives, beyond a window, too."""
+    """Whether single steps without the first attention equal a pass without it, also beyond a sliding window."""
     passed: bool
 
     def problem(self) -> str | None:

@@ -19,12 +19,12 @@ from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, replaced, without
 
 Item = tuple[int, Part]
-"""A part of a layer that can be left out on its own."""
+"""A part of a layer that can be left out alone."""
 _PARTS: tuple[Part, ...] = ("attention", "recurrent", "mlp")
 _ROW = 64
-"""How many tokens attention and MLP read in a row, or a variant's: what they work with takes memory."""
+"""Attention and MLP read at most so many tokens in a row, or one variant. This limits their memory."""
 _HEAD_PART = 4096
-"""How many tokens of the vocabulary are scored at once: all of them would take more memory than keys and values."""
+"""So many tokens of the vocabulary are scored at once. All of them would take more memory than keys and values."""
 
 
 def items_of(decoder: Decoder, number: int) -> tuple[Item, ...]:
@@ -167,7 +167,7 @@ def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Choice:
-    """Items that are run or left out together; `weight` 0: always run."""
+    """Items that are left out together or not at all. `weight` 0: they always run."""
 
     items: tuple[Item, ...]
     weight: int
@@ -175,14 +175,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class LayerSets:
-    """For every budget that was reached the best set; the first leaves out nothing."""
+    """The best set for every budget that was reached. The first set leaves out nothing."""
 
     spent: tuple[int, ...]
     left_out: tuple[Parts, ...]
     cosine: tuple[float, ...]
-    """How like the whole model's the hidden states at the end are."""
+    """Cosine similarity of the final hidden states with those of the whole model, by set."""
     hidden: torch.Tensor
-    """`[sets, tokens, hidden]`, as the last layer hands them on."""
+    """Final hidden states, `[sets, tokens, hidden]`, before the last norm."""
 
 
 def search(variants: Variants, choices: Sequence[Choice], *, limit: int, min_cosine: float) -> LayerSets:

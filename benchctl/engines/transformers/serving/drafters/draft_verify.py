@@ -69,7 +69,7 @@ class SelfDraftVerify(SelfDrafter):
         self.confidence = _KEPT_THRESHOLD * self.confidence + (1 - _KEPT_THRESHOLD) * moved
 
     def describe(self) -> dict[str, object]:
-        """Return what is left out, and where the threshold is now."""
+        """Return what is left out, and the threshold now."""
         return {**super().describe(), "threshold": round(self.confidence, 4)}
 
 

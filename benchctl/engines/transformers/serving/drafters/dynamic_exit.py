@@ -42,7 +42,7 @@ class SelfDel(SelfEarlyExit):
         self.start(decoder)
 
     def start(self, decoder: Decoder) -> None:
-        """Begin a request: nothing is known of the exits."""
+        """Begin a request; forget the statistics of the exits."""
         exits = self._layers - 1
         self._right, self._wrong = torch.ones(exits), torch.ones(exits)
         self._right_trust, self._wrong_trust = torch.zeros(exits), torch.zeros(exits)
@@ -52,7 +52,7 @@ class SelfDel(SelfEarlyExit):
         self.exit_after(max(1, self._layers // 2))
 
     def draft(self, current: Round) -> Draft:
-        """Draft with the exit and to the depth that promise most; then listen to what the layers hand on."""
+        """Draft with the best exit and depth; then record what the layers return in the verification."""
         depth = current.depth if self._depth is None else min(current.depth, self._depth)
         draft = super().draft(dataclasses.replace(current, depth=depth))
         if self._rounds % self.options["interval"] == 0:
@@ -107,6 +107,6 @@ class SelfDel(SelfEarlyExit):
         self.confidence = (right_trust + wrong_trust) / 2
 
     def describe(self) -> dict[str, object]:
-        """Return the exit and the depth that are chosen now, and how often they were."""
+        """Return the chosen exit and depth, and the number of choices up to now."""
         exit_layer = self._layers - len(self.left_out)
         return {**super().describe(), "exit_layer": exit_layer, "depth": self._depth, "searches": self._looks}

@@ -41,27 +41,27 @@ from benchctl.engines.transformers.serving.variants import Choice, Variants, inn
 
 _SHORT = 32
 _REPEATS = 3
-"""The fastest counts: what disturbs a measurement makes it longer."""
+"""Each time is measured so often; the fastest counts, because a disturbance makes it longer."""
 _BEYOND = 1.25
-"""So many times the longest context that was measured are extrapolated to, no more."""
+"""Latencies are extrapolated to at most so many times the longest measured context."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds at a context."""
+    """Seconds at one context length."""
 
     context: int
     parts: Mapping[Part, float]
-    """Of a part in a layer, mean over the layers."""
+    """Seconds of a part in one layer, the mean over all layers."""
     overhead: float
-    """Of a decode step beside its parts: embedding, norms, output."""
+    """Seconds of a decode step outside its parts: embedding, norms, output."""
     passes: Mapping[int, float]
-    """By the tokens that are read at once."""
+    """Seconds of a pass, by the number of tokens that it reads."""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Seconds at any context: between two that were measured, interpolated."""
+    """Seconds at any context, interpolated between measured contexts."""
 
     points: list[Timed]
     """Ascending by context; the first has a pass of every width that another has."""
@@ -74,7 +74,7 @@ class Latencies:
 
     @property
     def overhead(self) -> float:
-        """What a decode step takes beside its parts."""
+        """Seconds of a decode step outside its parts."""
         return min(point.overhead for point in self.points)
 
     def part(self, part: Part, context: int) -> float:
@@ -162,7 +162,7 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
 
 
 _WIDEST = 8
-"""Draft tokens in the widest pass that is measured; wider ones are extrapolated."""
+"""Number of draft tokens in the widest measured pass; wider passes are extrapolated."""
 
 
 def expected_tokens(acceptance: float, depth: int) -> float:
@@ -207,7 +207,7 @@ class SelfKnapspec(SelfDrafter):
         self.start(decoder)
 
     def start(self, decoder: Decoder) -> None:
-        """Begin a request: nothing is chosen yet."""
+        """Begin a request without a chosen set."""
         self._window = Window(self.options["window"])
         self._until_search = 0
         self._depth = 0

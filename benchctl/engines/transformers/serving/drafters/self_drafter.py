@@ -30,7 +30,7 @@ class SelfDrafter:
     """Drafts token by token without `left_out`; a method chooses what that is, once or as it goes on."""
 
     defaults: ClassVar[Options] = NO_OPTIONS
-    """Of its options; `options` has these where the recipe has none."""
+    """Defaults of its options, used where the recipe has none."""
     depth = 0
     left_out: Parts = frozenset()
     confidence = 0.0
@@ -43,7 +43,7 @@ class SelfDrafter:
         self.confidence = float(self.options.get("confidence", 0.0))
 
     def start(self, decoder: Decoder) -> None:
-        """Begin a request: nothing is remembered of the last."""
+        """Begin a request; forget the last one."""
 
     def draft(self, current: Round) -> Draft:
         """Guess `current.depth` tokens, fewer where a token ends the answer or is not likely enough."""
@@ -75,7 +75,7 @@ def _likelihood(token: int, distribution: torch.Tensor | None, logits: torch.Ten
 
 
 class Window:
-    """The last tokens of an answer, with a state from before them: what a search reads again."""
+    """The last tokens of an answer, and a state from before them. A search reads these tokens again."""
 
     def __init__(self, length: int) -> None:
         self.length = length

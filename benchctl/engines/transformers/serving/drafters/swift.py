@@ -53,12 +53,12 @@ class SelfSwift(SelfDrafter):
         self.start(decoder)
 
     def start(self, decoder: Decoder) -> None:
-        """Begin a request: the sets that were tried stay known."""
+        """Begin a request; the results of earlier tries are kept."""
         self._window = Window(self.options["window"])
 
     @property
     def searching(self) -> bool:
-        """Whether sets are still tried."""
+        """Whether the search goes on."""
         reached = self._best is not None and self._best >= self.options["enough"]
         tried, waited = len(self._scores) >= self.options["tries"], self._since_better >= self.options["patience"]
         return not (reached or tried or waited)
