@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from benchctl.text import percent
 from benchctl.words import numbers
@@ -35,19 +35,6 @@ class Code(str):
     """Text of a model, a program or a command: code wherever there is code."""
 
     __slots__ = ()
-
-
-class Link(str):
-    """A name whose own page lies beside the page; plain text elsewhere."""
-
-    __slots__ = ("page",)
-    page: str
-
-    def __new__(cls, text: str, page: str) -> Self:
-        """Return `text` that leads to `page`."""
-        link = super().__new__(cls, text)
-        link.page = page
-        return link
 
 
 @dataclass(frozen=True)

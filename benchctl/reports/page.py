@@ -1,4 +1,4 @@
-"""The HTML of a report: tables, lists of facts, figures that follow the page's theme, scripts and their data."""
+"""The parts of the HTML page: tables, facts, figures in the page's colours, folded evidence, scripts and their data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from benchctl.analysis.conditions.results import Level, Quantiles
 from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
-from benchctl.reports.columns import Cell, Code, Column, Folded, Link, Row, Table
+from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import drawn_positions
 from benchctl.reports.tables import breakeven, output, rounds, speed, sweep
@@ -32,7 +32,7 @@ def html_table(table: Table[Any]) -> Markup:
     """The table with its caption, in a box that scrolls, and what its columns mean below it."""
     columns = table.visible_columns
     head = Markup("").join(
-        Markup('<th scope="col"{}>{}</th>').format(_class("n" * (column.align == "right")), _safe(column.heading))
+        Markup('<th scope="col"{}>{}</th>').format(_classes(_alignment(column)), _safe(column.heading))
         for column in columns
     )
     body = Markup("\n").join(
@@ -115,8 +115,8 @@ def _html_cell(column: Column[Row], row: Row) -> Markup:
     content = _content(column.text(row))
     if column.heads:
         return Markup('<th scope="row">{}</th>').format(content)
-    classes = ["n"] * (column.align == "right") + ["wrap"] * column.wrap + [column.tone_of(row)]
-    return Markup("<td{}>{}</td>").format(_class(" ".join(filter(None, classes))), content)
+    classes = _classes(_alignment(column), "wrap" if column.wrap else "", column.tone_of(row))
+    return Markup("<td{}>{}</td>").format(classes, content)
 
 
 def _content(cell: Cell) -> Markup:
@@ -129,8 +129,6 @@ def _piece(piece: str | Folded) -> Markup:
         return Markup("<details><summary>{}</summary><pre>{}</pre></details>").format(
             _safe(piece.summary), _safe("\n".join(piece.lines))
         )
-    if isinstance(piece, Link):
-        return Markup('<a href="{}">{}</a>').format(piece.page, _safe(piece))
     return Markup("<code>{}</code>").format(_safe(piece)) if isinstance(piece, Code) else _safe(piece)
 
 
@@ -144,8 +142,14 @@ def _safe(text: str) -> Markup:
     return escape(visible(text))
 
 
-def _class(names: str) -> Markup:
-    return Markup(' class="{}"').format(names) if names else Markup("")
+def _alignment(column: Column[Any]) -> str:
+    return "n" if column.align == "right" else ""
+
+
+def _classes(*names: str) -> Markup:
+    """The attribute with the names that are not empty."""
+    listed = " ".join(filter(None, names))
+    return Markup(' class="{}"').format(listed) if listed else Markup("")
 
 
 @dataclass(frozen=True)
@@ -169,13 +173,14 @@ SWEPT: dict[Section, str] = {
 
 
 def speed_figure(analysis: Analysis) -> str:
-    """The name of the figure that is not folded below the speed: of the break-even, else each task's speed-ups, unless
-    they stand under several conditions."""
-    return "breakeven" if analysis.breakeven else "speedup" * (not (analysis.sweep and analysis.sweep.dimensions))
+    """The name of the figure that the section on speed shows unfolded; empty in a run of several conditions."""
+    if analysis.breakeven:
+        return "breakeven"
+    return "" if analysis.sweep and analysis.sweep.dimensions else "speedup"
 
 
 def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, list[Fold]]:
-    """The evidence by the heading that it is below: those of `SWEPT`, `speed`, `output`; nothing that is empty."""
+    """The folded evidence of each section: the keys of `SWEPT`, `speed` and `output`. Empty folds are left out."""
     named = {drawing.name: drawing for drawing in drawings if drawing.name != speed_figure(analysis)}
 
     def fold(title: str, figures: str, *tables: Table[Any], sentences: Sequence[str] = ()) -> Fold:
