@@ -1,11 +1,11 @@
-"""What an engine adapter is: the contract between the runner (`benchctl.measurement`) and the engines.
+"""The contract between the runner (`benchctl.measurement`) and the engine adapters.
 
 The runner knows nothing of flags, endpoints or log lines. It reads an `Engine`'s capabilities, has it check a
 recipe, and for every cell gets a `Server`, which renders prompts, answers requests and reports what it drafted. The
 adapter turns the engine's own numbers into these neutral types; what an engine does not report is `None`, never 0.
 
-Up to `Engine` stands what every adapter has; below it, what an engine may offer beside: `TunableEngine` and the like,
-which their users check for.
+Every adapter has an `Engine` and a `Server`. The protocols below `Engine`, such as `TunableEngine`, are optional; their
+users check for them by `isinstance`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Capabilities:
     speculation_types: tuple[str, ...]
     """In benchctl's words; empty when the binary has none."""
     request_fields: frozenset[str] = frozenset()
-    """Of `benchctl.prompts.suite.REQUEST_FIELDS`, what a prompt may have. With `tools` alone they are shown to the
-    model, and `tool_choice` may be `auto`."""
+    """Which of `benchctl.prompts.suite.REQUEST_FIELDS` a prompt may have. An engine that has `tools` without
+    `tool_choice` shows them to the model; `tool_choice` may then be `auto`."""
     details: Mapping[str, object] = field(default_factory=dict)
     """JSON-able facts of this adapter: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The command of a cell but for its address: at the start a port is chosen for `{port}`, or a Unix socket."""
+    """The command of a cell. Its address is chosen at the start: a port for `{port}`, or a Unix socket."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -58,7 +58,7 @@ class Launch:
     set_by_us: tuple[str, ...] = ()
     """Names in `env` that benchctl or the recipe set; only these are ever written down."""
     url: str | None = None
-    """Of an endpoint that runs already; `argv` is then empty."""
+    """The address of an endpoint that runs already; `argv` is then empty."""
     overlapping: bool = False
     """Whether several requests may be in flight at a time: `Arm.overlapping`."""
 
@@ -75,11 +75,11 @@ class Rendered:
     token_ids: tuple[int, ...]
     """Empty where the engine does not report how it tokenizes."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What its request has beside the prompt, such as the schema of the answer."""
+    """Further fields of its request, such as the schema of the answer."""
 
     @property
     def sha256(self) -> str:
-        """Of all that is sent: of the text alone where it has no settings."""
+        """The hash of the text, and of the settings where there are any."""
         settings = json.dumps(self.settings, sort_keys=True, separators=(",", ":")) if self.settings else ""
         return sha256_text(self.text + settings)
 
@@ -94,7 +94,7 @@ class Ledger:
     drafted_by_position: tuple[int, ...] | None = None
     accepted_by_position: tuple[int, ...] | None = None
     plain_steps: int | None = None
-    """Steps of the target without a draft; the reading of the prompt, which brings the first token, is none of them."""
+    """Steps of the target without a draft. The prefill, which brings the first token, is not counted."""
     accepted_by_length: tuple[int, ...] | None = None
     """Tokens accepted of the drafts of exactly 1, 2, … tokens."""
 
@@ -123,7 +123,7 @@ class Completion:
     """How many tokens came at `ttft_s`: several where the client got the first steps' tokens together; `None`
     where that is not known, so that there is no decode rate."""
     least_after_first: int | None = None
-    """How many tokens came after `ttft_s` at least, where `first_tokens` is not known."""
+    """Where `first_tokens` is not known: the fewest tokens that can have come after `ttft_s`."""
     sent_at: float | None = None
     """When the request was sent, in seconds of `time.perf_counter`; `None` where that is not known."""
     burst_gaps_s: list[float] | None = None
@@ -133,7 +133,7 @@ class Completion:
 
     @property
     def after_first(self) -> int | None:
-        """How many tokens came within `decode_s`: those that came with the first took none of it."""
+        """How many tokens came within `decode_s`. Tokens that came together with the first one are not counted."""
         return None if self.first_tokens is None else max(0, self.n_predicted - self.first_tokens)
 
     @property
@@ -156,7 +156,7 @@ class Attestation:
 
     state: AttestationState
     evidence: tuple[str, ...]
-    """What was observed, an observation a line: log lines, endpoint fields, counters."""
+    """The observations, one a line: log lines, endpoint fields, counters."""
     reason: str | None = None
     remedy: str | None = None
 
@@ -166,7 +166,7 @@ Progress = Callable[[int], None]
 
 
 class Renders(Protocol):
-    """What renders a prompt as the model sees it."""
+    """Renders a prompt as the model sees it."""
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
@@ -208,7 +208,7 @@ class Engine(Protocol):
 
     @property
     def model_format(self) -> ModelFormat:
-        """What its models are: GGUF files, Hugging Face folders, or names that an endpoint serves."""
+        """The format of its models: GGUF files, Hugging Face folders, or names that an endpoint serves."""
 
     def locate(self) -> FoundBinary | None:
         """Find the program without running it; None for an endpoint. Raises EngineError (`launch`), UsageError."""
@@ -239,7 +239,7 @@ class TunableEngine(Protocol):
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What an engine's own log reports of its memory."""
+    """The memory that an engine's own log reports."""
 
     checkpoint: int | None = None
     """Bytes of a sequence's recurrent state, as it is saved to go back to: target and draft together."""
@@ -380,16 +380,16 @@ rolled back; restore: going back to it; re-evaluate: the target then reads the a
 
 @dataclass(frozen=True)
 class Pass:
-    """What an engine spent on work of a kind and width, all of it."""
+    """The time that an engine spent on all passes of one kind and width."""
 
     kind: PassKind
     width: int
-    """Tokens read at once; of a draft the tokens that it has; 1 where there are none."""
+    """Tokens that are read at once; for `draft`, the tokens of the draft; 1 where the kind reads none."""
     count: int
     seconds: float
-    """All of them."""
+    """The time of all passes together."""
     median_s: float
-    """Of a single pass: a machine that was busy for a moment does not move it."""
+    """The median time of a single pass; a busy moment of the machine hardly changes it."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""What an engine offers whose adapter declares `quantizes`: how far a quantized model is from its source."""
+"""The contract of engines that quantize (`Adapter.quantizes`): measure how far a model is from its source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DivergenceMeter(Protocol):
 
     @property
     def program(self) -> Program:
-        """What measures."""
+        """The program that measures."""
 
     def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
         """Write the distributions of `model` over the first `pieces` pieces of `text`, each of `context` tokens.

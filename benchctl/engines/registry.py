@@ -58,23 +58,23 @@ def find_engines() -> list[FoundEngine]:
 
 @dataclass(frozen=True)
 class Search:
-    """Where the program of a kind of engine is looked for: by option, recipe, environment, then what is there."""
+    """Finds an engine's program: by the option, the recipe, the environment, PATH, then installed ones."""
 
     kind: str
     name: str
-    """What messages call it."""
+    """The engine's name in messages."""
     variable: str
-    """Of the environment, that may name it."""
+    """The environment variable that may name it."""
     within: str
-    """Its place in a folder that was named instead."""
+    """The program's path inside its folder, for the hint where a user names the folder."""
     install: str
-    """What to do to have it."""
+    """Tells the user how to install it."""
     fallbacks: Callable[[], Sequence[FoundBinary]]
     """Returns the programs that run where nothing is named or on PATH, in order."""
     program: str | None = None
     """Looked up on PATH; a recipe that says just this names none in particular."""
     installs: str | None = None
-    """What `benchctl engines install` would install."""
+    """The argument of `benchctl engines install` that installs it."""
 
     def find(self, recipe: str | None = None, option: str | None = None) -> FoundBinary:
         """Return the program to run. Raises UsageError for a wrong name, EngineError (`launch`) when there is none."""
@@ -146,7 +146,7 @@ class InstallOptions:
 
 @dataclass(frozen=True)
 class Installed:
-    """What is there now: a heading with lines below it for people, and the facts for programs."""
+    """The installed engine: a heading and lines for people, and facts for programs."""
 
     heading: str
     lines: tuple[str, ...]

@@ -24,9 +24,9 @@ from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_err
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 _PIECES_A_TOKEN = 16
-"""More pieces of text come of no token: a server may send one character at a time."""
+"""The most pieces of text of a token: a server may send one character at a time."""
 _BESIDE_TEXT = ("avg_decoded_tokens_per_iter", "meta_info")
-"""What TensorRT-LLM and SGLang add to the choice, not to the event."""
+"""Fields that TensorRT-LLM and SGLang add to the choice, not to the event."""
 _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
@@ -37,7 +37,7 @@ class StreamedAnswer:
     text: str
     """Reasoning that the server sends separately is included, in the order received."""
     ids: tuple[int, ...]
-    """Those that came with the stream, which need not be all."""
+    """The ids that came with the stream; some may be missing."""
     finish_reason: FinishReason
     ttft_s: float
     decode_s: float
@@ -46,14 +46,14 @@ class StreamedAnswer:
     later_tokens: int = 0
     """How many came after it, counted alike."""
     first_text: str = ""
-    """What came at `ttft_s`."""
+    """The text that came at `ttft_s`."""
     text_events: int | None = None
     """`benchctl.data.record.Record.text_events`."""
     received: int = 2**53
-    """Bytes of the stream, which bound every count of tokens in it."""
+    """Bytes of the stream; no count of its tokens can be higher."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What servers add to their last events by their own names: `timings`, `metrics`, `system_fingerprint`, …"""
+    """Fields that servers add to their last events: `timings`, `metrics`, `system_fingerprint` and others."""
 
     @property
     def completion_tokens(self) -> int | None:
@@ -119,7 +119,7 @@ class _Verbose(msgspec.Struct):
 
 
 class _Piece(msgspec.Struct):
-    """What nearly all events of a completion hold; see `CompletionReader.payload`."""
+    """The fields of nearly all events of a completion; see `CompletionReader.payload`."""
 
     choices: tuple[_Choice]
     verbose: _Verbose | None = msgspec.field(name="__verbose", default=None)

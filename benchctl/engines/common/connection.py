@@ -22,7 +22,7 @@ from benchctl.engines.common.wire import Route, protocol_error, proxy_header
 from benchctl.errors import EngineError
 
 _FRAMING_A_BYTE = 64
-"""So many bytes that are not the body's go with each of its own; the frame of a chunk takes 6."""
+"""Bytes of framing allowed for each byte of the body; the frame of a chunk takes 6."""
 
 
 class BrokenConnectionError(Exception):
@@ -49,9 +49,9 @@ class Connection(asyncio.Protocol):
         self.on_body = self._body.append
         self._parser = httptools.HttpResponseParser(self)
         self._framing = 0
-        """Bytes that the body does not account for."""
+        """Bytes received in a row that exceed the framing allowed for the body."""
         self.headers: dict[str, str] = {}
-        """Of the answer, by lower-case names."""
+        """The answer's headers; names are in lower case."""
         self._status = 0
         self._until_close = True
         self._whole = False

@@ -1,4 +1,4 @@
-"""What was drafted and accepted: by a server's counters, and by an answer's shape, whichever server or gateway sent it.
+"""Reads drafted and accepted tokens from a server's counters, and from the shape of an answer, whoever sent it.
 
 llama-server and vLLM expose `<engine>:spec_decode_num_…_total` in Prometheus' text format, over the life of the server
 and over all its requests: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format. There is a
@@ -24,16 +24,16 @@ from benchctl.engines.base import Ledger
 from benchctl.engines.common.wire import count_in, counts_in
 
 _SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
-"""What follows a name: labels, the value, a time."""
+"""The rest of a line after the name: labels, the value, a time."""
 _NUMBER = re.compile(r"\+?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _LONGEST_LINE = 4096
 _DRAFTED = re.compile(r"^([A-Za-z_]\w{0,63}):spec_decode_num_draft_tokens_total[{ \t]", re.MULTILINE)
 _POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,5})"')
 DEEPEST = 10_000
-"""No draft is deeper, whatever a server reports."""
+"""The deepest draft that is believed of a server."""
 _COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 _MOST = 2**53
-"""No count is higher."""
+"""The highest count that is believed of a server."""
 
 
 Reading = TypeVar("Reading")
@@ -175,10 +175,10 @@ def _sum(total: int | None, count: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Drafts:
-    """What an answer says of its drafts."""
+    """The drafts that an answer reports."""
 
     shape: str
-    """Where it stands, and whose shape that is."""
+    """The field that reports them, and the project whose shape that is."""
     ledger: Ledger
     length: float | None = None
     """The acceptance length, where the answer tells that alone: tokens a verify step, its bonus token counted."""
@@ -323,7 +323,7 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = 
     ("usage", partial(_lm_studio, key="usage")),
     ("stats", partial(_lm_studio, key="stats")),
 )
-"""Where a shape stands in an answer or its last event, and its reader."""
+"""The field of an answer, or of its last event, that has a shape, and the shape's reader."""
 
 
 def step_ledger(metrics: Mapping[str, Any]) -> Ledger:

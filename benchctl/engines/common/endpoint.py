@@ -19,7 +19,7 @@ from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 
 _GENERATED = ("generation_tokens_total", "tokens_predicted_total")
-"""What vLLM and llama-server call the tokens that they generated."""
+"""The names of vLLM's and llama-server's counters of generated tokens."""
 LEAST_CONTEXT = 2048
 """Assumed where a server does not report how long a sequence may be."""
 
@@ -41,7 +41,7 @@ class MetricsReading:
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a server reports of itself."""
+    """A server as it describes itself."""
 
     version: str | None
     speculates: bool | None

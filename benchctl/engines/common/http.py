@@ -1,7 +1,7 @@
-"""Talking to an engine over HTTP: small requests, streams, and what their failures mean.
+"""HTTP requests to an engine: small ones, streams, and the errors for their failures.
 
-Each is a connection of its own. Nothing is sent twice and no redirect is followed: whatever happens to a request is an
-answer of the engine's, or an EngineError. `wire.py` holds limits, the way to the server, and the words of errors.
+Each request has a connection of its own. Nothing is sent twice, and no redirect is followed: a request ends with the
+engine's answer or with an EngineError. `wire.py` holds the limits, the route to the server, and the wording of errors.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Redact = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer that is no stream."""
+    """An answer that is not streamed."""
 
     status_code: int
     headers: Mapping[str, str]
-    """By lower-case names."""
+    """The names are in lower case."""
     body: bytes
 
     @property
@@ -64,7 +64,7 @@ class Streamed(Generic[Answer]):
 
 
 class _Whole(AnswerReader[bytes]):
-    """Reads an answer that is no stream, of `most` bytes."""
+    """Reads an answer that is not streamed, of at most `max_bytes` bytes."""
 
     def __init__(self, path: str, max_bytes: int) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class HttpClient:
         try:
             return waiting.result()
         finally:
-            waiting.cancel()  # of an interrupt while it was waited for
+            waiting.cancel()  # after an interrupt it still runs
 
     @asynccontextmanager
     async def _connected(self, path: str) -> AsyncIterator[Connection]:

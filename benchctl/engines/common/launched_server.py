@@ -1,4 +1,4 @@
-"""What engines that benchctl starts share: probing, the start, the process and its end, and what evidence leads to."""
+"""Bases of the engines that benchctl starts and of their servers: probing, start, process, end, attestation."""
 
 from __future__ import annotations
 
@@ -145,11 +145,11 @@ class LaunchedServer:
 
 
 class Probed(Protocol):
-    """What probing a program found."""
+    """The result of probing a program."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The neutral part of it."""
+        """The part that does not depend on the engine."""
 
 
 Package = TypeVar("Package")
@@ -157,7 +157,7 @@ Package = TypeVar("Package")
 
 @dataclass(frozen=True)
 class PackageProbe(Generic[Package]):
-    """What probing a Python package found: the neutral capabilities, and what its adapter writes commands with."""
+    """The result of probing a Python package: its capabilities, and the facts that its adapter needs for commands."""
 
     capabilities: Capabilities
     package: Package
@@ -183,7 +183,7 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
     title: str
     """The engine's name in messages."""
     search: Search
-    """Where its program is looked for."""
+    """Finds its program."""
     poll_s = 0.1
     """How often a starting engine is asked whether it is healthy."""
 

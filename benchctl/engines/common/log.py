@@ -17,7 +17,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 _LOG_MENTIONED = re.compile(r"the engine's log(?=[.;,]|$)")
 _TAIL_BYTES = 128 * 1024
 _END_BYTES = 8 * 2**20
-"""So much of a log's beginning is read, and of its end."""
+"""Of a longer log, so many bytes are read at its beginning and at its end."""
 _LONGEST_LINE = 4096
 """Patterns are searched for in lines that are cut to this length."""
 _LINE_CHARACTERS = 600
@@ -84,12 +84,12 @@ def hide(path: Path, secret: str) -> None:
 
 
 Reason = tuple[str, str]
-"""What happened, in a sentence, and what to do."""
+"""(A sentence that says what happened, what to do.)"""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What a log line means to the person who must act; `{0}` in the sentence is the pattern's first group."""
+    """Explains a log line to the user; `{0}` in the sentence is the pattern's first group."""
 
     pattern: str
     sentence: str

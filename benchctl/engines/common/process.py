@@ -34,7 +34,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 STOP_GRACE_S = 10.0
 """How long an engine may take to end after SIGTERM before it is killed."""
 KILL_GRACE_S = 10.0
-"""How long the kernel and the supervisor may take to clear away what was killed."""
+"""How long the kernel and the supervisor may take to remove killed processes."""
 
 _KEPT = """
 PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR SYSTEMROOT
@@ -216,7 +216,7 @@ def engine_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> d
 _LONGEST_PATH = 103
 """Bytes of a socket's path: at most 104 with the NUL at the end on macOS, 108 on Linux."""
 _LONGEST_NAME = 40
-"""Bytes of what engines put into the folder: the sockets of vLLM's processes are called by UUIDs."""
+"""Bytes of a name that an engine puts into the folder: vLLM names the sockets of its processes by UUIDs."""
 _SOCKET = "engine.sock"
 _PREFIX = "benchctl-engine-"
 LEFT_FOR_S = 300.0
@@ -225,10 +225,10 @@ LEFT_FOR_S = 300.0
 
 @dataclass(frozen=True)
 class Access:
-    """Of a process. Neither the socket nor the key is written down anywhere."""
+    """How a process is reached. Neither the socket nor the key is written down anywhere."""
 
     folder: Path
-    """Made for this process, and for this user alone; it goes with the process."""
+    """A folder for this process that only this user can enter; it is removed with the process."""
     socket_path: Path | None
     """Where the engine listens; `None`: on a port of loopback."""
     key: str
@@ -236,7 +236,7 @@ class Access:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request needs."""
+        """The headers that every request needs."""
         return {"Authorization": f"Bearer {self.key}"}
 
     def url(self, port: int | None) -> str:

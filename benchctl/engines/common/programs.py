@@ -104,7 +104,7 @@ class FoundBinary:
     path: Path
     found_in: str
     hashes: Mapping[str, object] = field(default_factory=dict)
-    """What of `Capabilities.details` is known without running it: SHA-256 of its files."""
+    """The part of `Capabilities.details` that is known without running it: SHA-256 of its files."""
 
 
 def which(value: str) -> Path | None:
@@ -134,7 +134,7 @@ def sibling_hashes(binary: Path) -> dict[str, str]:
 
 
 MOST_BYTES = 4 * 2**20
-"""Of each of its two streams."""
+"""The most that a program may print on each of its two streams."""
 
 
 class NoAnswerError(Exception):

@@ -38,26 +38,26 @@ _OFFLINE = ("Failed to establish a new connection", "Temporary failure in name",
 
 @dataclass(frozen=True)
 class PythonEnvironment:
-    """What is installed where. The packages come from wheels alone: nothing of them runs while they are installed."""
+    """An environment and what it holds. Packages come from wheels alone, so no code of theirs runs while installing."""
 
     engine: str
     """The engine's kind in recipes: `vllm`."""
     name: str
-    """For people: `vLLM`."""
+    """The engine's name in messages: `vLLM`."""
     folder: Path
     lock: Path
     """A requirements file with every package but torch, each with its version and hashes."""
     torch: str
-    """Its version, without a hash: its builds differ by package index. What a build needs beside the lock, such as
-    CUDA's libraries, comes with it."""
+    """The version of torch. It has no hash, since its builds differ by package index. pip also installs what a build
+    needs beside the lock, such as CUDA's libraries."""
     free_bytes: int
-    """What has to be free on the disk."""
+    """How much disk must be free."""
     fix: str
-    """What to do where the index has no build for this machine."""
+    """Tells the user what to do where the index has no build for this machine."""
     program: str = "python"
-    """What it is made for, in its `bin`; an environment without it is made anew."""
+    """The program in its `bin` that benchctl runs; an environment without it is made anew."""
     cuda_bytes: int | None = None
-    """What has to be free where torch's build brings CUDA's libraries; `None`: it is not checked beforehand."""
+    """How much disk must be free where torch's build brings CUDA's libraries; `None`: this is not checked."""
 
     trial: tuple[str, ...] = ("--version",)
     """Arguments with which the program shows that it runs."""
@@ -209,14 +209,14 @@ class Question:
     """A probe of an installation: `script`, run by its `python` in the environment `env`."""
 
     package: str
-    """What its distribution's name begins with."""
+    """The beginning of its distribution's name."""
     program: Path
-    """What a person names when they mean this installation."""
+    """The file by which a user names this installation."""
     python: Path
     script: Path
     env: Mapping[str, str]
     added: Mapping[str, str]
-    """Of `env`: what the recipe adds."""
+    """The part of `env` that the recipe adds."""
 
     def answered(self, subject: str, fix: str, read: Callable[[dict[str, Any]], Read]) -> Read:
         """Return what `read` makes of the facts, of an earlier probe or a new one. Raises EngineError (`launch`)."""

@@ -1,7 +1,7 @@
 """Scoring on a server that keeps no prefix from a request to the next, by the log-probabilities that it returns.
 
-Nothing can be read on in a batch of chosen width there. Two readings remain: an answer is decoded again token by token,
-which gives the target's own log-probabilities at each position of it, and a whole sequence is read at once (prefill).
+Such a server cannot read on in a batch of chosen width. Two readings are possible: to decode an answer again token by
+token, which gives the target's own log-probabilities at each position, and to read a whole sequence at once (prefill).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from benchctl.engines.common.wire import protocol_error
 from benchctl.prompts.suite import Prompt
 
 _FIRST_STRETCH = 64
-"""Tokens that are decoded ahead, the first time."""
+"""How many tokens are decoded ahead the first time."""
 _FEW = 100
-"""More logprobs than these are requested at single positions, where decoding ahead would only cost."""
+"""Where more logprobs than these are requested, nothing is decoded ahead: single positions are requested."""
 
 
 class Target(Renders, Protocol):
@@ -41,7 +41,7 @@ AnyServer = TypeVar("AnyServer", bound=Target)
 
 
 class ServerScorer(Generic[AnyServer]):
-    """What all scorers of a server have in common; see `benchctl.engines.base.Scorer`."""
+    """The base of all scorers of a server; see `benchctl.engines.base.Scorer`."""
 
     def __init__(self, server: AnyServer, command: Sequence[str]) -> None:
         self._server = server
@@ -77,7 +77,7 @@ class RequestScorer(ServerScorer[Target], ABC):
         self._prompt: tuple[int, ...] = ()
         self._decoded: dict[int, list[tuple[int, Scores]]] = {}
         self._ended: set[int] = set()
-        """For which `top` the server ended its answer before the requested length."""
+        """The values of `top` for which the server ended its answer before the requested length."""
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Read prompt and answer at once: the answer is sent as part of the prompt."""

@@ -22,17 +22,18 @@ from benchctl.engines.common.wire import decode, error_in, protocol_error
 from benchctl.errors import EngineError
 
 _LINE_BYTES = 64
-"""What a line takes beside its bytes."""
+"""Memory that a line takes in addition to its bytes."""
 
 _OTHER_BYTES = 16 * 2**20
-"""Of a stream: what is no token's, such as the prompt in a last event, and pings."""
+"""Byte allowance for non-token events, such as pings and a final report that repeats the prompt."""
 
 OVERRUN = 64
-"""Tokens beyond what was requested that are still taken where their ids come with them: a round of speculation that is
-not cut at the limit. Such an answer is the engine's fault, which the comparison with the baseline names."""
+"""So many tokens more than requested are still accepted where they come with their ids, since an engine may not cut a
+round of speculation at the limit. The comparison with the baseline shows such answers."""
 
 BURST = 0.1
-"""Of an answer's typical gap: what follows sooner arrives together. Half of the time passes in longer gaps."""
+"""Tokens belong to one burst where the gap between them is shorter than this share of the answer's typical gap. The
+typical gap is the one above which half of the time passes."""
 
 Answer = TypeVar("Answer")
 
@@ -45,7 +46,7 @@ class SseParser:
         self._first_line = True
         self._data: list[bytes] = []
         self._bytes = 0
-        """Of the lines in `_data`."""
+        """The size of the lines in `_data`."""
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -93,7 +94,7 @@ class AnswerReader(ABC, Generic[Answer]):
     most_bytes: ClassVar[int] = 256 * 2**20
     """A longer stream is no answer of a language model."""
     bytes_a_token: ClassVar[int] = 64 * 2**10
-    """Nor is a stream that is longer than so many bytes for each token that was requested, beside `_OTHER_BYTES`."""
+    """The same for a stream with more bytes than this for each requested token, `_OTHER_BYTES` not counted."""
 
     def __init__(self, most_tokens: float = math.inf) -> None:
         """`most_tokens`: what was requested; an answer of more, or of `most_ids`, is refused."""
@@ -110,7 +111,7 @@ class AnswerReader(ABC, Generic[Answer]):
         self.first_tokens = 0
         """How many came at the time of the first."""
         self._arrivals: list[float] = []
-        """When tokens came, a value each time that bytes with tokens were received."""
+        """The times at which bytes with tokens were received."""
         self._first: float | None = None
         self._last: float | None = None
         self._parser = SseParser()
@@ -226,7 +227,7 @@ class AnswerReader(ABC, Generic[Answer]):
 
     @property
     def due(self) -> float:
-        """When the next token, or the end, must have come."""
+        """The time by which the next token, or the end, must have come."""
         since = self.started if self._last is None else self._last
         return min(since + self._silence_s, self.started + self._timeout_s)
 

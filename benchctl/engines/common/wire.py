@@ -1,9 +1,8 @@
-"""What requests and streams to a server share: their limits, the way there, values, and how failures are worded.
+"""Limits, routes, values and errors of all requests and streams to a server.
 
-Whatever comes is bounded in bytes, once they are decoded, in values, in nesting and in seconds: a server may be broken
-or hostile. Values are taken for exactly what they are: `true`, `"3"` and 3.0 are no counts. What some servers send and
-no JSON holds (half of a surrogate pair, NaN, an infinity) is replaced as it is read, so that nothing that shows or
-stores it has to know.
+A server may be broken or hostile, so its answers are limited in bytes, values, nesting and time. Types are checked
+strictly: `true`, `"3"` and 3.0 are no counts. Some servers send values that JSON does not have (half of a surrogate
+pair, NaN, an infinity). They are replaced while reading, so that code that shows or stores them need not care.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from benchctl.engines.common.log import clean
 from benchctl.errors import EngineError
 
 SIDE_TIMEOUT_S = 60.0
-"""For the small requests around a measurement."""
+"""The limit for small requests around a measurement."""
 CONNECT_TIMEOUT_S = 60.0
 MOST_BYTES = 64 * 2**20
-"""Of an answer that is no stream: the probabilities of a whole vocabulary are 14 MB."""
+"""The largest answer that is not streamed; the probabilities of a whole vocabulary are 14 MB."""
 MOST_PAGE_BYTES = 8 * 2**20
-"""Of what a server reports of itself: settings, counters, models."""
+"""The largest page on which a server describes itself: settings, counters, models."""
 MOST_EVENT_BYTES = 32 * 2**20
 """A longer event of a stream is no answer of a language model."""
 MOST_ERROR_BYTES = 65536
-"""Of an answer with another status than 200."""
+"""The largest part that is read of an answer with another status than 200."""
 MOST_HEAD_BYTES = 65536
-"""Of a stream, in a row that are not the body's: headers, trailers, extensions of chunks."""
+"""The most bytes in a row that are not the body's: headers, trailers, extensions of chunks."""
 MOST_HEADERS = 256
 MOST_ITEMS = 4_000_000
-"""Of an answer: values in its JSON."""
+"""The most values in the JSON of an answer."""
 MOST_EVENT_ITEMS = 500_000
 MOST_DEPTH = 64
-"""Lists and objects within each other: what is nested deeper, Python's own functions cannot show."""
+"""The deepest nesting of lists and objects; Python's own functions cannot print much deeper ones."""
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -109,11 +108,11 @@ def error_in(payload: object) -> str | None:
 
 
 MOST_ID = 2**31 - 1
-"""Of a token."""
+"""The highest token id."""
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MOST_ID)]
 """A token's id, for the decoders of streams."""
 _HIGHEST_LOGPROB = 0.01
-"""Above zero by rounding alone."""
+"""Log-probabilities are at most 0; rounding may lift them a little above it."""
 
 _decode = msgspec.json.Decoder().decode
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -12,7 +12,7 @@ from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.options import read_flags
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
-"""Of `--cache-type-k` (common/arg.cpp, kv_cache_types)."""
+"""The values of `--cache-type-k` (common/arg.cpp, kv_cache_types)."""
 
 _CHANGES_TARGET = """
 cache-type-k cache-type-v flash-attn batch-size ubatch-size threads-batch rope-scaling rope-scale rope-freq-base
@@ -32,8 +32,8 @@ repeat-penalty presence-penalty frequency-penalty dry-multiplier dry-base dry-al
 dry-sequence-breaker xtc-probability xtc-threshold typical typical-p top-nsigma top-n-sigma adaptive-target
 adaptive-decay
 """
-"""What `completion_body` states: values, or a chain of samplers that has none of these. Held against build 0c1e570 at
-temperatures 0 and 0.9: no answer changed."""
+"""Options that requests override (`completion_body`), by values or by a chain of samplers without these. Tried with
+build 0c1e570 at temperatures 0 and 0.9: no answer changed."""
 _ALIASES = """
 ctk=cache-type-k ctv=cache-type-v fa=flash-attn b=batch-size ub=ubatch-size ngl=gpu-layers n-gpu-layers=gpu-layers
 sm=split-mode ts=tensor-split mg=main-gpu dev=device ot=override-tensor cmoe=cpu-moe ncmoe=n-cpu-moe ncffn=n-cpu-ffn

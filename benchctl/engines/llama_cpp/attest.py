@@ -1,4 +1,4 @@
-"""What counts as evidence of a cell (an answer's ledger, the server's counters, slots and log), and the verdict.
+"""The attestation of a cell, from answers' ledgers and from the server's counters, slots and log.
 
 `/metrics` counts over the life of the server and is brought up to date when a slot is released; with a single slot and
 one request at a time the difference is the request's. `timings` carries the drafted and accepted tokens of the request,
@@ -72,14 +72,14 @@ def against(tally: Tally, counters: Ledger) -> str | None:
 
 @dataclass(frozen=True)
 class LoggedCounts:
-    """Of all kinds of drafts together, since the server started."""
+    """Counts in the log since the server started, over all kinds of drafts."""
 
     drafted: int
     accepted: int
     replays: bool
     """Whether the target evaluates accepted tokens again, and the log counts them again."""
     draft_s: float | None = None
-    """What making the drafts took, without the draft model's reading of prompts and of what is verified."""
+    """Time spent on making drafts. The draft model's reading of prompts and of verified tokens is not in it."""
 
 
 def read_counts(log: Sequence[str]) -> LoggedCounts | None:
@@ -175,7 +175,7 @@ _EVIDENCE_LINES = 24
 
 @dataclass(frozen=True)
 class LlamaObserved:
-    """What was observed of a cell."""
+    """The observations of a cell."""
 
     requested: RequestedSpeculation
     slots: tuple[bool | None, ...] | None
@@ -191,7 +191,7 @@ class LlamaObserved:
     device: str = "auto"
     """As the recipe requests it."""
     counters: Ledger = field(default_factory=Ledger)
-    """What the server has counted since it started."""
+    """The server's counters since it started."""
     answers: int | None = None
     """Draft tokens over all answers, by the answers' own timings."""
     counted: str | None = None

@@ -58,7 +58,7 @@ class Build(BaseModel, frozen=True):
 
     folder: Path
     version: str
-    """Of llama-cpp-python, whose source distribution carries this llama.cpp."""
+    """The version of llama-cpp-python, whose source distribution carries this llama.cpp."""
     backend: Backend
     key: str
     commit: str | None
@@ -71,7 +71,7 @@ class Build(BaseModel, frozen=True):
     """ISO 8601, UTC."""
     build_s: float
     version_output: str
-    """What `llama-server --version` printed: the proof that the binary starts here."""
+    """The output of `llama-server --version`, which shows that the binary starts here."""
     files: dict[str, str] = {}
     """SHA-256 of every file below `bin`."""
     left_out: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ _NO_CUDA = "Install the CUDA toolkit and put its bin folder on PATH (or set CUDA
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What was found: paths; versions are as the tools print them, a line."""
+    """Paths of the tools that were found, and their versions, as a line that they print."""
 
     cmake: str
     cmake_version: str
@@ -120,7 +120,7 @@ class Toolchain:
     cxx: str
     """The C++ compiler."""
     compiler: str
-    """Its version, and that of the CUDA compiler for a CUDA build."""
+    """The compiler's version, and that of the CUDA compiler for a CUDA build."""
     nvcc: str | None = None
 
 
@@ -169,7 +169,7 @@ def _first(*names: str, line: int = 0, prefer_environment: bool = False) -> tupl
 
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
 QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
-"""What shortens the build; its place is no flag of the build, as it says where benchctl lies."""
+"""Shortens the build. Its path is no flag of the build, since it depends on where benchctl is installed."""
 
 FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _WHAT = {
@@ -203,7 +203,7 @@ _ADVICE = [line.strip() for line in _CAUSES.strip().splitlines()]
 
 @dataclass(frozen=True)
 class Work:
-    """What a build goes by."""
+    """The settings of a build, its log, and whom it reports to."""
 
     folder: Path
     """Everything is written below it."""

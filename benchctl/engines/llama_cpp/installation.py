@@ -141,7 +141,7 @@ _COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
 _FREE_GB = {"cpu": 0.7, "metal": 0.7, "vulkan": 2.0, "cuda": 4.0, "rocm": 4.0, "sycl": 4.0}
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
 _BYTES_A_JOB = 1.5e9
-"""What the largest translation units take to compile."""
+"""Memory that compiling the largest source files takes."""
 
 
 def install(options: InstallOptions, report: Report) -> Build:

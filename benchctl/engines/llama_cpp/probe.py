@@ -1,4 +1,4 @@
-"""What a llama-server binary can do, by its `--help`, `--version` and `--list-devices`; and the hashes of its files."""
+"""Probes a llama-server by its `--help`, `--version` and `--list-devices`, and hashes its files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from benchctl.models.files import file_sha256
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES
 
 Dialect = Literal["current", "legacy", "ik"]
-"""Of options: llama.cpp's since April 2026, its older ones, and ik_llama.cpp's. What a key of a recipe is called is not
-looked up by the dialect but in the help, which has all that a build knows: builds between them have some of each."""
+"""The dialect of options: llama.cpp's since April 2026, its older one, and ik_llama.cpp's. The flag of a recipe's key
+is looked up in the help, not by the dialect: builds in between have some flags of each."""
 
 _FLAG = re.compile(r"(--?[A-Za-z][\w.-]*)(?:,\s+(?=-))?")
 _REMOVED = re.compile(r"the argument has been removed\.?\s*(?:use\s+(?P<instead>.+?))?(?:\s*\(env:.*)?$")
@@ -31,17 +31,17 @@ _OWN_NAMES = {
     "draft": "draft-simple",
     **{name: f"draft-{name}" for name in ("mtp", "eagle3", "dflash", "dspark")},
 }
-"""What builds of spring 2026 (upstream pull request 22964) and ik_llama.cpp call types that benchctl knows."""
+"""Names by which builds of spring 2026 (upstream pull request 22964) and ik_llama.cpp call types of benchctl's."""
 _TYPE_NAME = re.compile(r"(?<![\w-])[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
 _LISTED = re.compile(rf"{_TYPE_NAME.pattern}(?:\s*[,|]\s*{_TYPE_NAME.pattern}){{2,}}")
 _SPACED = re.compile(r"(?<=\w) - (?=\w)")
 _FLAG_INDENT = 12
 """ik_llama.cpp's help indents options by 2 or 9 spaces; what is indented further goes on with a description."""
 MTP_SWITCH = "--multi-token-prediction"
-"""Of ik_llama.cpp before its types had a name for it: turns on the heads inside the target."""
+"""A flag of older ik_llama.cpp, which has no type for it: turns on the heads inside the target."""
 
 SERVER_FLAGS = frozenset({"--model", "--ctx-size", "--port", "--parallel", "--batch-size"})
-"""What every llama-server has, and nothing else together."""
+"""Every llama-server has all of these flags, and no other program does."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Flag:
 
     @property
     def replacement(self) -> str | None:
-        """What the help names in place of a removed flag."""
+        """The flag that the help names in place of a removed one."""
         match = _REMOVED.search(self.description)
         return match["instead"] if match else None
 
@@ -192,7 +192,7 @@ _DEVICE = re.compile(r"^\s+(\w+): (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Probe:
-    """What probing found: the neutral capabilities, and the flags that the adapter writes commands with."""
+    """The result of probing: the capabilities, and the flags that the adapter needs for commands."""
 
     binary: Path
     capabilities: Capabilities

@@ -97,7 +97,7 @@ class LlamaServer(LaunchedServer):
         self._at_start: Ledger | None = None
         self._before_recovery: Ledger | None = None
         self._logged: LoggedCounts | None = LoggedCounts(0, 0, replays=False, draft_s=0.0)
-        """What the log counted up to the last answer; `None` once it is not known."""
+        """The log's counts up to the last answer; `None` once they are not known."""
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""

@@ -1,5 +1,5 @@
-"""What a recipe's speculation is in the flags of the binary at hand, and back: `max`, `min`, … mean the same in every
-recipe; which flag carries them depends on the type, and on the binary's dialect.
+"""Translates a recipe's speculation to the flags of the binary, and back. `max`, `min` and the other keys mean the same
+in every recipe; the flag that carries them depends on the type and on the binary's dialect.
 
 What limits a draft's length was read in llama.cpp's `common/speculative.cpp`: for the n-gram look-ups it is the size of
 the copied m-gram, and `ngram-cache` always drafts up to 8.
@@ -44,7 +44,7 @@ def _spellings(type_name: str) -> dict[str, list[list[str]]]:
 
 
 _BESIDE_THE_TYPE = {"max": "n_max", "p_min": "p_min"}
-"""What a build that takes settings with the type (`mtp:n_max=3,p_min=0.0`) calls keys."""
+"""The names of keys in a build that takes settings with the type: `mtp:n_max=3,p_min=0.0`."""
 _MINIMUMS = frozenset({"--spec-draft-n-min", "--draft-min", "--spec-draft-p-min", "--draft-p-min"})
 _SETTING = re.compile(r"\w{1,64}=[\w.+-]{1,64}")
 _CACHE_DEPTH = 8
@@ -260,7 +260,7 @@ class RequestedSpeculation:
     """The speculation that a command line requests."""
 
     types: tuple[str, ...]
-    """By benchctl's names; empty for the target alone."""
+    """The types, by benchctl's names; empty for the target alone."""
     may_hold_back: bool
     """Whether a minimum length or probability can keep a working drafter from ever drafting."""
 

@@ -39,9 +39,9 @@ class Gap:
     position: int
     count: int
     text: str
-    """What they and the tokens in `last_ids` spell together."""
+    """The text that they and the tokens in `last_ids` spell together."""
     last_ids: tuple[int, ...]
-    """The ids that came with the text, those of its end."""
+    """The ids that came with the text; they spell its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class LlamaAnswer(StreamedAnswer):
     """Whether `n_predicted` is the number of its tokens; else it is that of the ids that came, and may lack those of
     characters of several tokens."""
     gaps: tuple[Gap, ...] = ()
-    """Only those before the last text: tokens of a character that the answer's end cut off spell nothing."""
+    """Gaps before the last text. Tokens of a character that the answer's end cut off spell no text."""
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
@@ -75,7 +75,7 @@ class LlamaAnswer(StreamedAnswer):
 
 
 class _Token(msgspec.Struct):
-    """What nearly all events hold; see `LlamaReader.payload`."""
+    """The fields of nearly all events; see `LlamaReader.payload`."""
 
     stop: Literal[False]
     content: str
@@ -231,7 +231,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
 
 
 LAST_TOKENS = 64
-"""Of prompt and answer together, which penalties look back on."""
+"""How many tokens, of prompt and answer together, penalties look back on."""
 
 
 def constraints(sampling: Sampling) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where an endpoint is, the key that opens it, and what it reports: its server, its model, whether it speculates.
+"""An endpoint's address, its key, and what it reports: its server, its models, whether it speculates.
 
 The key is read from the environment and never printed. Nothing is concluded from what is absent: an endpoint behind a
 gateway may report none of this: `speculates` is then `None`, and the attestation of a cell `unverified`.
@@ -50,7 +50,7 @@ class Endpoint(Recognised):
     """The kind of engine that it is, by the adapter that recognised it."""
     reader: ServerFamily | None = None
     models: tuple[str, ...] | None = None
-    """What `/v1/models` lists; `None` where there is no such list."""
+    """The names that `/v1/models` lists; `None` where there is no such list."""
     context: int | None = None
     """The longest sequence of the first model that it lists, in tokens, where that is reported."""
 
@@ -181,7 +181,7 @@ class ApiKey:
 
     value: str = field(default="", repr=False)
     variable: str = ""
-    """Where it came from."""
+    """The environment variable that holds it."""
 
     @property
     def is_no_secret(self) -> bool:
@@ -190,7 +190,7 @@ class ApiKey:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request carries."""
+        """The headers that a request carries."""
         return {"Authorization": f"Bearer {self.value}"} if self.value else {}
 
     def redact(self, text: str) -> str:
@@ -237,7 +237,7 @@ _DEPLOYED = "Run it again while nothing is deployed."
 
 @dataclass
 class EndpointObserved:
-    """What was observed of a cell so far."""
+    """The observations of a cell so far."""
 
     speculation: str | None
     """The speculation that the recipe states for this endpoint; `None`: none."""
@@ -247,10 +247,10 @@ class EndpointObserved:
     cached: int = 0
     """Answers whose prompt was partly taken from a cache."""
     shapes: dict[str, None] = field(default_factory=dict)
-    """Of drafts in answers, as `benchctl.engines.common.drafts` reads them, in the order in which they were found."""
+    """The shapes of drafts in answers, as `benchctl.engines.common.drafts` names them, in order of appearance."""
     contradictions: list[str] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    """Acceptance lengths of answers that tell that alone: what was drafted and accepted is not known."""
+    """Acceptance lengths of answers that report no counts of drafted and accepted tokens."""
 
 
 def attest(

@@ -158,7 +158,7 @@ def _id_of(name: str) -> int:
 
 
 _STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
-"""What OpenAI's chat API has; the servers that are recognised take variables of the chat template, too."""
+"""The fields of OpenAI's chat API. Recognised servers take variables of the chat template, too."""
 
 
 class OpenAiEngine:

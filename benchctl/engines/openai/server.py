@@ -47,7 +47,7 @@ class EndpointPrompt(Rendered):
     """A prompt on its way to an endpoint, which applies its own chat template: `text` is then the messages as JSON."""
 
     chat: Mapping[str, Any] | None = None
-    """Its messages and what is sent beside them, such as `tools`; `None` for a raw prompt, which is sent as it is."""
+    """Its messages and further fields, such as `tools`; `None` for a raw prompt, which is sent as it is."""
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:
@@ -137,7 +137,7 @@ class EndpointServer:
 
     @property
     def log_path(self) -> Path:
-        """What benchctl observed of the endpoint, whose own log is not accessible."""
+        """The file of benchctl's observations; the endpoint's own log is not accessible."""
         return self._log_path
 
     def render(self, prompt: Prompt) -> Rendered:

@@ -12,7 +12,7 @@ from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.options import read_flags
 
 CACHE_TYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1")
-"""Of `--kv-cache-dtype` (sglang/srt/server_args.py)."""
+"""The values of `--kv-cache-dtype` (sglang/srt/server_args.py)."""
 
 _CHANGES_TARGET = """
 kv-cache-dtype quantization tensor-parallel-size tp tp-size pipeline-parallel-size attention-backend

@@ -190,12 +190,12 @@ REFUSED_VARIABLES = {
 
 @dataclass(frozen=True)
 class Package:
-    """What the installed package reports of itself."""
+    """Facts that the installed package reports."""
 
     version: str
     algorithms: tuple[str, ...]
     options: Mapping[str, bool]
-    """Those of its argument parser, and whether each is a switch without a value."""
+    """The options of its argument parser, and whether each is a switch without a value."""
 
 
 def own_settings(*, cpu: bool) -> dict[str, str]:

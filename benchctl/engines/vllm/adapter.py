@@ -13,7 +13,7 @@ from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.options import read_flags
 
 CACHE_TYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
-"""Of `--kv-cache-dtype` (vllm/config/cache.py, CacheDType)."""
+"""The values of `--kv-cache-dtype` (vllm/config/cache.py, CacheDType)."""
 
 _CHANGES_TARGET = """
 kv-cache-dtype quantization dtype mamba-cache-dtype mamba-ssm-cache-dtype mamba-block-size mamba-cache-mode block-size

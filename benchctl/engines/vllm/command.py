@@ -300,7 +300,7 @@ REFUSED_VARIABLES = {
 
 @dataclass(frozen=True)
 class Package:
-    """What the installed package reports of itself."""
+    """Facts that the installed package reports."""
 
     version: str
     platform: str
@@ -311,9 +311,9 @@ class Package:
     deprecated_methods: tuple[str, ...]
     """Names that it takes with a warning, and turns into `mtp`."""
     keys: tuple[str, ...]
-    """Of `--speculative-config`."""
+    """The keys of `--speculative-config`."""
     options: Mapping[str, int | None] | None
-    """Of `vllm serve`, and how many values each takes (`None`: at least one); `None` where they cannot be had."""
+    """The options of `vllm serve`, and how many values each takes (`None`: at least one); `None` if not known."""
     arctic_inference: bool
     torchvision: bool
     """Whether these packages are in its environment."""

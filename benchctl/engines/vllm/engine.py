@@ -216,7 +216,7 @@ def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str
 
 
 MAX_LOGPROBS = 2000
-"""Of a scorer: at a fork the arm's token may be far down the list."""
+"""A scorer requests so many: where answers diverge, the arm's token may be far down the list."""
 
 
 class VllmEngine(LaunchedEngine[VllmSpec]):

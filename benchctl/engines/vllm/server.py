@@ -38,7 +38,7 @@ _COUNTING_S = 1.0
 _CAUSES = read_causes(Path(__file__).with_name("causes.txt"))
 _KNOWN = _CAUSES["known"]
 _OTHERWISE = _CAUSES["otherwise"]
-"""What is left where nothing is known; the last is of an executor that was torn down before it named the worker."""
+"""Patterns for unknown causes. The last one matches an executor that ended before it named the worker."""
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
