@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.recipes.adapters import lossy_settings, registered
 
-SYNTHETIC, TYPICAL = "synthetic acceptance", "typical acceptance"
+SYNTHETIC = "synthetic acceptance"
 THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
 
 
@@ -23,11 +23,7 @@ THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
         ("llama.cpp", "llama-server -m my--spec-synth-len.gguf", {}, []),
         ("vllm", '--speculative-config {"method":"ngram","rejection_sample_method":"synthetic"}', {}, [SYNTHETIC]),
         ("vllm", '-sc={"synthetic_acceptance_rates":[0.5]}', {}, [SYNTHETIC]),
-        ("vllm", '--speculative_config {"acceptance_method":"typical_acceptance_sampler"}', {}, [TYPICAL]),
-        ("vllm", '--speculative-config={"posterior_threshold":0.1,"posterior_alpha":0.3}', {}, [TYPICAL]),
         ("vllm", "--speculative-config.rejection_sample_method synthetic", {}, [SYNTHETIC]),
-        ("vllm", "--spec-decoding-acceptance-method typical_acceptance_sampler", {}, [TYPICAL]),
-        ("vllm", "--typical-acceptance-sampler-posterior-alpha=0.2", {}, [TYPICAL]),
         ("vllm", '--speculative-config {"rejection_sample_method":"hopeful"}', {}, ["acceptance rule hopeful"]),
         ("vllm", '--speculative-config {"method":"ngram","rejection_sample_method":"block"}', {}, []),
         ("vllm", "--speculative-config {nonsense", {}, []),

@@ -52,6 +52,13 @@ OWN_SETTINGS = {
     "OMP_WAIT_POLICY": "passive",
     "GOMP_SPINCOUNT": "0",
 }
+OFFLINE_PYTHON = {
+    "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
+    "TRANSFORMERS_OFFLINE": "1",
+    "PYTHONSAFEPATH": "1",  # nothing is imported from the working folder
+    "NO_COLOR": "1",
+}
+"""What engines that are Python packages get in addition."""
 _SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:$|_)", re.IGNORECASE)
 
 

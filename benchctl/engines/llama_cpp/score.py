@@ -31,7 +31,7 @@ from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
 from benchctl.engines.llama_cpp.command import BATCH, given
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.stream import LAST_TOKENS, scoring_body
+from benchctl.engines.llama_cpp.stream import LAST_TOKENS, prompt_text, scoring_body, tokenize
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
@@ -109,17 +109,7 @@ class Served(EndpointTarget):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply its chat template and tokenize; the text is what is sent."""
-        text = prompt.prompt
-        if text is None:
-            text = self.http.post("/apply-template", self.chat(prompt)).get("prompt")
-        if not isinstance(text, str):
-            raise protocol_error("The endpoint did not return the prompt's text.")
-        return Rendered(as_sent(prompt), self.tokenize(text, special=True))
-
-    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
-        """Return the ids of `text`."""
-        body = {"content": text, "add_special": special, "parse_special": special}
-        return self.token_ids(self.http.post("/tokenize", body))
+        return Rendered(as_sent(prompt), tokenize(self.http, prompt_text(self.http, prompt), special=True))
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a request for logits."""
@@ -171,7 +161,7 @@ class LlamaScorer(ServerScorer["LlamaServer | Served"]):
 
     def _body(self, prompt: list[int] | list[list[int]], top: int, *, cached: bool) -> dict[str, Any]:
         if self._forced is None:
-            self._forced = self._server.tokenize("a", special=False)[-1]
+            self._forced = tokenize(self._server.http, "a", special=False)[-1]
         return scoring_body(
             prompt, top=top + len(self._left_out) + self._shift.more, cached=cached, forced=self._forced
         )

@@ -12,10 +12,9 @@ from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.drafts import read_counters, read_drafts, settled
-from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
-from benchctl.engines.common.wire import count_in, ids_in, prompt_ids, protocol_error, seconds_in, text_in
+from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,
@@ -41,6 +40,8 @@ from benchctl.engines.llama_cpp.stream import (
     check_echo,
     completion_body,
     filled_ids,
+    prompt_text,
+    tokenize,
 )
 from benchctl.errors import EngineError
 from benchctl.models.gguf_header import read_header
@@ -101,16 +102,8 @@ class LlamaServer(LaunchedServer):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
-        text: object = prompt.prompt
-        if text is None:
-            text = self.http.post("/apply-template", EndpointTarget.chat(prompt)).get("prompt")
-        text = check_tools(prompt, text)
-        return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
-
-    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
-        """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
-        answer = self.http.post("/tokenize", {"content": text, "add_special": special, "parse_special": special})
-        return prompt_ids(answer)
+        text = check_tools(prompt, prompt_text(self.http, prompt))
+        return Rendered(text, tokenize(self.http, text, special=True), answer_schema(prompt))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""

@@ -20,9 +20,11 @@ import msgspec
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Completion
 from benchctl.engines.common.completion_stream import StreamedAnswer
+from benchctl.engines.common.endpoint import EndpointTarget
+from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_error
+from benchctl.engines.common.wire import TokenId, count_in, ids_in, prompt_ids, protocol_error
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
 from benchctl.prompts.suite import Prompt
@@ -242,6 +244,22 @@ def constraints(sampling: Sampling) -> dict[str, Any]:
     if "logit_bias" in settings:
         settings["logit_bias"] = [[token, bias] for token, bias in sampling.logit_bias.items()]
     return settings
+
+
+def prompt_text(http: HttpClient, prompt: Prompt) -> str:
+    """Return a prompt as llama-server's chat template renders it; a raw prompt stays as it is. Raises EngineError."""
+    if prompt.prompt is not None:
+        return prompt.prompt
+    text = http.post("/apply-template", EndpointTarget.chat(prompt)).get("prompt")
+    if not isinstance(text, str):
+        raise protocol_error("The engine did not return the prompt's text.")
+    return text
+
+
+def tokenize(http: HttpClient, text: str, *, special: bool) -> tuple[int, ...]:
+    """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
+    body = {"content": text, "add_special": special, "parse_special": special}
+    return prompt_ids(http.post("/tokenize", body))
 
 
 def answer_schema(prompt: Prompt) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     reasons = []
     if any(name in _THRESHOLDS and not _is_one(value) for name, value in read_flags(argv)):
         reasons.append("acceptance threshold")
-    if any(name.startswith("SGLANG_SIMULATE_ACC") or name == "SIMULATE_ACC_LEN" for name in env):
+    if any(name.startswith("SGLANG_SIMULATE_ACC") for name in env):
         reasons.append(SYNTHETIC)
     return reasons
 

@@ -21,10 +21,7 @@ def _module(name: str) -> Any:  # noqa: ANN401 - a module of a package that is n
 
 def _algorithms() -> list[str]:
     names = set(_module("speculative.spec_info").SpeculativeAlgorithm.__members__) - {"NONE"}
-    try:
-        spec_registry = _module("speculative.spec_registry")
-    except ImportError:  # older versions have no plugins
-        return sorted(names)
+    spec_registry = _module("speculative.spec_registry")
     return sorted(names | set(spec_registry._RESERVED_ALIASES) | set(spec_registry._REGISTRY))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.common.launched_server import MODEL_NAME
+from benchctl.engines.common.process import OFFLINE_PYTHON
 from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import key_problems, named_types, type_problems, unused_keys
@@ -171,19 +172,12 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     return problems
 
 
-OWN_SETTINGS = {
+OWN_SETTINGS = OFFLINE_PYTHON | {
     # /health would generate a token and take a second for it.
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
-    "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
-    "TRANSFORMERS_OFFLINE": "1",
-    # `python -m` would look for packages in the current folder first.
-    "PYTHONSAFEPATH": "1",
-    "NO_COLOR": "1",
 }
-_SIMULATED = "simulated acceptance is no measurement"
 REFUSED_VARIABLES = {
-    "SGLANG_SIMULATE_ACC": _SIMULATED,
-    "SIMULATE_ACC": _SIMULATED,
+    "SGLANG_SIMULATE_ACC": "simulated acceptance is no measurement",
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "a health check that generates disturbs what is measured",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -25,10 +25,8 @@ chat-template
 """
 """Types, shapes and places of the target's computation, and what is sampled of it."""
 
-TYPICAL = "typical acceptance"
-_EXACT_RULES = {None, "standard", "strict", "probabilistic", "block", "rejection_sampler"}
-"""vLLM's ways to verify that keep the target's distribution, over its versions; others are lossy or unknown."""
-_RULES = {"synthetic": SYNTHETIC, "typical_acceptance_sampler": TYPICAL}
+_EXACT_RULES = {None, "standard", "strict", "probabilistic", "block"}
+"""vLLM's rules of acceptance that keep the target's distribution, over its versions; others are lossy or unknown."""
 
 
 class VllmSpec(LaunchedEngineSpec):
@@ -44,29 +42,16 @@ class VllmSpec(LaunchedEngineSpec):
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """Rules of acceptance other than vLLM's exact ones."""
     del env
-    return list(_lossy(argv))
-
-
-def _lossy(argv: Sequence[str]) -> Iterator[str]:
     config: dict[str, object] = {}
     for name, value in read_flags(argv):
         if name in ("speculative-config", "sc"):
             config |= _json_object(value)
         elif name.startswith(("speculative-config.", "sc.")):
             config[name.partition(".")[2].replace("-", "_")] = value
-        elif name == "spec-decoding-acceptance-method":  # before speculation had a configuration of its own
-            config["acceptance_method"] = value
-        elif name.startswith("typical-acceptance-sampler-posterior"):
-            yield TYPICAL
-    for key in ("rejection_sample_method", "acceptance_method"):
-        rule = config.get(key)
-        if rule not in _EXACT_RULES:
-            yield _RULES.get(str(rule), f"acceptance rule {rule!s}")
-    keys = [key for key, value in config.items() if value is not None]
-    if any(key.startswith("synthetic_acceptance") for key in keys):
-        yield SYNTHETIC
-    if any(key in ("posterior_threshold", "posterior_alpha") for key in keys):
-        yield TYPICAL
+    rule = config.get("rejection_sample_method")
+    if rule == "synthetic" or any(config[key] is not None for key in config if key.startswith("synthetic_acceptance")):
+        return [SYNTHETIC]
+    return [] if rule in _EXACT_RULES else [f"acceptance rule {rule!s}"]
 
 
 def _json_object(text: str | None) -> dict[str, object]:

@@ -70,7 +70,6 @@ def main() -> None:
         "platform": current_platform.device_type,
         "device": current_platform.get_device_name(),
         "methods": sorted(set(get_args(speculative.SpeculativeMethod)) - set(aliases)),
-        "deprecated_methods": sorted(aliases),
         "keys": sorted(
             field.name
             for field in dataclasses.fields(speculative.SpeculativeConfig)

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic.dataclasses import dataclass
 
 from benchctl.engines.common.launched_server import MODEL_NAME
+from benchctl.engines.common.process import OFFLINE_PYTHON
 from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import key_problems, named_types, type_problems, unused_keys
@@ -215,8 +216,6 @@ def _unknown_method(name: str, package: Package) -> str | None:
     method = method_of(name)
     if method in package.methods:
         return None
-    if method in package.deprecated_methods:
-        return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [method_name for method_name in package.methods if not _impossible_here(method_name, package)]
     types = named_types(METHODS, runnable)
     near = did_you_mean(name, [*package.methods, *METHODS])
@@ -282,15 +281,10 @@ def requested_method(argv: Sequence[str]) -> str | None:
 
 KV_CACHE_GIB = 2
 """On a CPU vLLM plans with most of the machine's memory unless it is given a limit for the cache."""
-ALWAYS_SET = {
-    "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
-    "TRANSFORMERS_OFFLINE": "1",
+ALWAYS_SET = OFFLINE_PYTHON | {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONSAFEPATH": "1",  # a Python that it starts imports nothing of the working folder
-    # vLLM's own colours would only fill the log.
-    "NO_COLOR": "1",
 }
 REFUSED_VARIABLES = {
     "VLLM_API_KEY": "benchctl talks to its own server on loopback",
@@ -308,8 +302,6 @@ class Package:
     device: str
     prefix: Path
     methods: tuple[str, ...]
-    deprecated_methods: tuple[str, ...]
-    """Names that it takes with a warning, and turns into `mtp`."""
     keys: tuple[str, ...]
     """The keys of `--speculative-config`."""
     options: Mapping[str, int | None] | None

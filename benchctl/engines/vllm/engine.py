@@ -194,7 +194,6 @@ def _probe_of(program: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Pa
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
             "python": facts["python"],
             "methods": list(package.methods),
-            "deprecated_methods": list(package.deprecated_methods),
             "speculation_keys": list(package.keys),
             "has_synthetic": "synthetic_acceptance_rates" in package.keys,
             "arctic_inference": package.arctic_inference,

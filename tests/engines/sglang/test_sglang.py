@@ -159,9 +159,7 @@ def test_a_draft_is_needed_and_must_speak_for_the_target(python: Path, pair: Res
         make_engine(recipe.engine).check(recipe, pair)
 
 
-@pytest.mark.parametrize(
-    "name", ["SGLANG_SIMULATE_ACC_LEN", "SIMULATE_ACC_LEN", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"]
-)
+@pytest.mark.parametrize("name", ["SGLANG_SIMULATE_ACC_LEN", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"])
 def test_nothing_fakes_a_measurement(
     python: Path, pair: ResolvedPair, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

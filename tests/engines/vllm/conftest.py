@@ -56,7 +56,6 @@ PACKAGE = Package(
         "ngram_gpu",
         "suffix",
     ),
-    deprecated_methods=("deepseek_mtp",),
     keys=(
         "draft_sample_method",
         "method",

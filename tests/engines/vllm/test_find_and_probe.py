@@ -26,7 +26,6 @@ FACTS: dict[str, Any] = {
     "platform": "cpu",
     "device": "cpu",
     "methods": ["ngram", "suffix"],
-    "deprecated_methods": [],
     "keys": ["method"],
     "options": {"--seed": None},
     "arctic_inference": False,

@@ -76,7 +76,7 @@ def test_the_packages_methods_have_benchctls_names() -> None:
         ({"type": "ngram-map-k"}, "vLLM has nothing like `ngram-map-k`"),
         ({"type": "sufix"}, "Did you mean 'suffix'?"),
         ({"type": "ngrm"}, "Did you mean 'ngram'? Here it has draft-simple, draft-eagle3, draft-mtp, ngram-simple, "),
-        ({"type": "deepseek_mtp"}, "Write draft-mtp"),
+        ({"type": "deepseek_mtp"}, "no method `deepseek_mtp`"),
         ({"type": "ngram_gpu", "max": 4}, "ngram_gpu does not run here"),
         ({"type": "mlp_speculator"}, "mlp_speculator does not run here"),
         ({"type": "suffix"}, "arctic-inference"),
