@@ -229,32 +229,21 @@ class Work:
 def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     """Return the folder with `bin` and `build.json` of a build that has answered with quantized models.
 
-    A build that crashes on them is built again without AMX, the known reason. Raises BenchctlError.
+    Raises BenchctlError.
     """
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)
     commit = extract_llama_cpp(sdist, work.folder / "source")
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(commit or 'unknown')[:7]}")
-    quick = sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
-    all_flags = (*work.flags, *identity)
-    attempts = [all_flags, without_amx(all_flags)] if uses_amx(work.toolchain.cxx) else [all_flags]
-    for flags in attempts:
-        if flags is not all_flags:
-            work.report("crashed with quantized models; building again without AMX", 0, 0)
-        server, printed = _compiled(work, flags, quick=quick)
-        if not (crashes := _crashed(work, server)):
-            break
-    else:
-        also = "" if flags is all_flags else ", also without AMX"
-        message = f"the llama-server that was built crashes with quantized models{also}"
-        fix = f"Set CC and CXX to another compiler and install again; else report it to llama.cpp: {work.log_path}"
-        raise EngineError(message, kind="install", where="llama.cpp", fix=fix, log_tail=crashes)
+    flags = (*work.flags, *identity)
+    # The shortened build was not tested with other sources.
+    compiled = _compile_sound(work, flags, quick=sdist.sha256 in KNOWN_SHA256.values())
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
     for name in TARGETS:
-        shutil.move(server.with_name(name), staged / "bin" / name)
+        shutil.move(compiled.server.with_name(name), staged / "bin" / name)
     finished = Build(
         folder=staged,
         version=sdist.version,
@@ -262,22 +251,45 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         key=key,
         commit=commit,
         sdist_sha256=sdist.sha256,
-        flags=flags,
+        flags=compiled.flags,
         compiler=work.toolchain.compiler,
         cmake=work.toolchain.cmake_version,
         host=Host.here(),
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(time.monotonic() - started, 1),
-        version_output=" · ".join(line for line in printed if line.strip()),
+        version_output=" · ".join(line for line in compiled.printed if line.strip()),
         files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
-        left_out=() if flags is all_flags else ("AMX",),
+        left_out=() if compiled.flags == flags else ("AMX",),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
     return staged
 
 
-def _compiled(work: Work, flags: tuple[str, ...], *, quick: bool) -> tuple[Path, tuple[str, ...]]:
-    """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
+@dataclass(frozen=True)
+class _Compiled:
+    """A llama-server that has started once, and the version that it printed."""
+
+    server: Path
+    printed: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def _compile_sound(work: Work, flags: tuple[str, ...], *, quick: bool) -> _Compiled:
+    """Compile; where the result crashes on quantized models, compile again without AMX. Raises BenchctlError."""
+    compiled = _compile(work, flags, quick=quick)
+    crashes, also = _crashes(work, compiled.server), ""
+    if crashes and uses_amx(work.toolchain.cxx):
+        work.report("crashed with quantized models; building again without AMX", 0, 0)
+        compiled = _compile(work, without_amx(flags), quick=quick)
+        crashes, also = _crashes(work, compiled.server), ", also without AMX"
+    if crashes:
+        message = f"the llama-server that was built crashes with quantized models{also}"
+        fix = f"Set CC and CXX to another compiler and install again; else report it to llama.cpp: {work.log_path}"
+        raise EngineError(message, kind="install", where="llama.cpp", fix=fix, log_tail=crashes)
+    return compiled
+
+
+def _compile(work: Work, flags: tuple[str, ...], *, quick: bool) -> _Compiled:
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
     sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
@@ -293,10 +305,10 @@ def _compiled(work: Work, flags: tuple[str, ...], *, quick: bool) -> tuple[Path,
     work.run("compile", toolchain.cmake, "--build", str(build), *jobs, "--target", *TARGETS, on_line=on_line)
     server = build / "bin" / "llama-server"
     work.report("trying the result", 0, 0)
-    return server, work.run("try", str(server), "--version")
+    return _Compiled(server, work.run("try", str(server), "--version"), flags)
 
 
-def _crashed(work: Work, server: Path) -> tuple[str, ...]:
+def _crashes(work: Work, server: Path) -> tuple[str, ...]:
     """Have the server answer with quantized models; return how it crashed. What failed is in the log, too."""
     done = itertools.count()
     failures = try_quantized(server, lambda case: work.report(f"trying it with {case}", next(done), 0))

@@ -146,7 +146,7 @@ _BYTES_A_JOB = 1.5e9
 
 def install(options: InstallOptions, report: Report) -> Build:
     """Return the build, with further arguments of `$CMAKE_ARGS`, from the cache when it is there."""
-    # What works everywhere there.
+    # The default backend works on every machine of its system.
     backend: Backend = options.backend or ("metal" if sys.platform == "darwin" else "cpu")
     if backend == "metal" and sys.platform != "darwin":
         raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
@@ -165,12 +165,7 @@ def install(options: InstallOptions, report: Report) -> Build:
         with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
             if not options.force and (build := Build.read(final)):  # made by the process that we waited for
                 return build
-            for leftover in folder.glob(".building-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
-            free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
-            if free < needed:
-                message = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
-                raise StorageError(message, where=str(folder), fix=FREE_SOME)
+            _clear_away_leftovers(folder, backend)
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
             temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True)
@@ -189,6 +184,16 @@ def install(options: InstallOptions, report: Report) -> Build:
     installed = Build.read(final)
     assert installed is not None
     return installed
+
+
+def _clear_away_leftovers(folder: Path, backend: Backend) -> None:
+    """Remove what interrupted builds left. Raises StorageError where the disk is then too full for a build."""
+    for leftover in folder.glob(".building-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
+    if free < needed:
+        message = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"
+        raise StorageError(message, where=str(folder), fix=FREE_SOME)
 
 
 def _source(options: InstallOptions) -> tuple[str, Sdist | None]:
