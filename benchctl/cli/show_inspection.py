@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 from benchctl.models.footprint import Footprint
-from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
+from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.inspection import VERIFIED, Changes, Difference, Inspection
 from benchctl.models.tensor_types import family
-from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.terminal import Printout
 from benchctl.text import one_line, percent
 
@@ -22,16 +20,15 @@ def show_inspection(inspection: Inspection, *, brief: bool = False) -> None:
     """Print a model; `brief` leaves out what quantization does not change."""
     out, facts = Printout(), inspection.facts
     out.say(str(inspection.path), "bold", whole=True)
-    of_it = (
-        _file(inspection)
-        if brief
-        else chain(_file(inspection), _shape(inspection), _memory(inspection), _tokens(inspection))
-    )
-    name = f"{one_line(facts.name or 'unnamed', 100)} ({_shown(facts.architecture, 'architecture')})"
-    rows = [*([] if brief else [("model", name)]), *of_it]
-    out.facts(rows)
+    parts = (_file,) if brief else (_name, _file, _shape, _memory, _tokens)
+    out.facts(fact for part in parts for fact in part(inspection))
     out.say()
-    out.table(_types(inspection))
+    total = facts.tensor_bytes
+    types = [
+        (name, str(group.count), mebibytes(group.bytes), f"{100 * group.bytes / total:.1f} %" if total else "–")
+        for name, group in facts.tensor_types.items()
+    ]
+    out.rows(("type", "tensors", "size", "share"), types, right=("tensors", "size", "share"))
 
 
 def show_footprint(path: Path, footprint: Footprint) -> None:
@@ -51,20 +48,18 @@ def show_footprint(path: Path, footprint: Footprint) -> None:
 
 def show_tensors(path: Path) -> None:
     """Print every tensor of a model with its type, shape and size."""
-    table = Table(
-        "tensors",
-        "Tensors",
+    rows = [
         (
-            Column("tensor", "name", cell=lambda tensor: one_line(tensor.name, 80), heads=True),
-            Column("type", "type_name"),
-            Column("shape", lambda tensor: " × ".join(map(str, tensor.shape))),
-            numeric("bytes", lambda tensor: "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}"),
-        ),
-        list(tensors_of(all_shards(path))),
-    )
+            one_line(tensor.name, 80),
+            tensor.type_name,
+            " × ".join(map(str, tensor.shape)),
+            "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}",
+        )
+        for tensor in tensors_of(all_shards(path))
+    ]
     out = Printout()
     out.say()
-    out.table(table)
+    out.rows(("tensor", "type", "shape", "bytes"), rows, right=("bytes",))
 
 
 def show_difference(difference: Difference) -> None:
@@ -81,31 +76,14 @@ def show_difference(difference: Difference) -> None:
         out.say("The vocabularies and special tokens are the same.")
     if not difference.metadata and not difference.tensors:
         out.say("The metadata and the types and shapes of all tensors are the same.")
-    if difference.metadata:
-        out.say()
-        out.table(_changes("metadata", list(difference.metadata.items())))
-    if difference.tensors:
-        out.say()
-        out.table(_changes("tensors", _by_family(difference.tensors)))
+    for title, changes in (("metadata", [*difference.metadata.items()]), ("tensors", _by_family(difference.tensors))):
+        if changes:
+            out.say()
+            rows = [(one_line(name, 80), _value(first), _value(second)) for name, (first, second) in changes]
+            out.rows((title, "−", "+"), rows)
 
 
-_Row = tuple[str, tuple[str | None, str | None]]
-
-
-def _changes(title: str, rows: Sequence[_Row]) -> Table[_Row]:
-    return Table(
-        title,
-        title,
-        (
-            Column(title, lambda row: row[0], cell=lambda row: one_line(row[0], 80), heads=True),
-            Column("−", lambda row: row[1][0], _value),
-            Column("+", lambda row: row[1][1], _value),
-        ),
-        rows,
-    )
-
-
-def _by_family(changes: Changes) -> list[_Row]:
+def _by_family(changes: Changes) -> list[tuple[str, tuple[str | None, str | None]]]:
     """Group tensors with the same change in every block on a line: `ssm_out (4 tensors)`."""
     alike: dict[tuple[str, tuple[str | None, str | None]], list[str]] = {}
     for name, change in changes.items():
@@ -142,23 +120,9 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _types(inspection: Inspection) -> Table[tuple[str, TensorGroup]]:
-    total = inspection.facts.tensor_bytes
-
-    def share(row: tuple[str, TensorGroup]) -> str:
-        return f"{100 * row[1].bytes / total:.1f} %" if total else "–"
-
-    return Table(
-        "types",
-        "Tensors by type",
-        (
-            Column("type", lambda row: row[0], heads=True),
-            numeric("tensors", lambda row: row[1].count),
-            numeric("size", lambda row: row[1].bytes, mebibytes),
-            numeric("share", share),
-        ),
-        list(inspection.facts.tensor_types.items()),
-    )
+def _name(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    facts = inspection.facts
+    yield "model", f"{one_line(facts.name or 'unnamed', 100)} ({_shown(facts.architecture, 'architecture')})"
 
 
 def _file(inspection: Inspection) -> Iterator[tuple[str, str]]:
