@@ -40,7 +40,7 @@ from benchctl.engines.transformers.serving.decoder import Decoder, Parts
 from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded, load
 from benchctl.models.huggingface.folder import huggingface_folder
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from benchmarks.keep import keep
 
 PROMPT = "Write a Python function that counts how often each value occurs in a list of integers.\n"

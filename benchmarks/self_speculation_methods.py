@@ -28,7 +28,7 @@ from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDraf
 from benchctl.engines.transformers.serving.loading import Loaded, load
 from benchctl.engines.transformers.serving.variants import items_of
 from benchctl.models.huggingface.folder import huggingface_folder
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from benchmarks.keep import keep
 
 PROMPT = "def count_values(items):\n"

@@ -34,7 +34,7 @@ def demo(
 
     Exits with 0 also where an arm is not identical; the last lines and the reports state the verdict.
     """
-    from benchctl.models.sources import padded_file, padded_model
+    from benchctl.models.shipped import padded_file, padded_model
 
     _engine(cuda=cuda, metal=metal, cpu=cpu)
     answers = [("The bundled target, 9 MB of weights", _measured(RECIPE, out, blocks))]

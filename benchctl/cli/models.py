@@ -15,7 +15,7 @@ from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.models.sources import BundledModel
+    from benchctl.models.shipped import BundledModel
     from benchctl.recipes.schema import QuantizeSpec
 
 app = typer.Typer(help="List, inspect and quantize models; prompt suites.", no_args_is_help=True)
@@ -27,7 +27,7 @@ _HASH_CHARACTERS = 12
 @app.command("list")
 def list_models(as_json: JsonForText = False) -> None:
     """List the models that come with benchctl."""
-    from benchctl.models.sources import bundled_models
+    from benchctl.models.shipped import bundled_models
 
     models = bundled_models()
     if as_json:

@@ -1,4 +1,4 @@
-"""Files from the Hugging Face hub, through huggingface-hub: its cache, token, resumed downloads and progress bar."""
+"""Files of the Hugging Face hub: through huggingface-hub (its cache, token, resumed downloads), or in a folder here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 from benchctl.errors import UsageError
 from benchctl.models.files import Notice
 from benchctl.models.gguf_facts import shard_names
+from benchctl.models.quantize import is_safetensors_folder
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.source import HubSource
+from benchctl.text import one_line
 
 _MAX_LISTED = 12
 _CONNECT_S = 5.0
@@ -158,3 +160,45 @@ def _explained(source: HubSource) -> Iterator[None]:
     finally:
         if quiet:
             enable_progress_bars()
+
+
+def local_folder(source: HubSource, folder: Path) -> Path | None:
+    """Return the repository's safetensors below `folder`: ORG/REPO, or REPO."""
+    organisation, repository = source.repo.split("/")
+    places = (folder / organisation / repository, folder / repository)
+    return next((path for path in places if is_safetensors_folder(path)), None)
+
+
+def find_local(source: HubSource, folder: Path) -> Path | None:
+    """Return the file of a hub source below `folder`; None when there is none.
+
+    A named file is searched for as ORG/REPO/FILE, REPO/FILE and FILE. Without a name, the GGUF files in ORG/REPO and
+    REPO and those called after the repository serve; several of them raise UsageError.
+    """
+    organisation, repository = source.repo.split("/")
+    places = [folder / organisation / repository, folder / repository, folder]
+    if source.file is not None:
+        short = source.file.rsplit("/", 1)[-1]
+        candidates = [directory / name for directory in places for name in dict.fromkeys((source.file, short))]
+        return next((path for path in candidates if path.is_file()), None)
+    for directory in places[:2]:
+        if match := _one_of(sorted(directory.glob("*.gguf")), source):
+            return match
+    stem = repository.lower().removesuffix("-gguf")
+    called = [path for path in sorted(folder.glob("*.gguf")) if _is_called(path.stem.lower(), stem)]
+    return _one_of(called, source)
+
+
+def _is_called(name: str, stem: str) -> bool:
+    """`plamo-2-8b-bf16` is called after `plamo-2-8b`, `plamo-2-80b` is not."""
+    return name == stem or (name.startswith(stem) and name[len(stem)] in "-._")
+
+
+def _one_of(files: list[Path], source: HubSource) -> Path | None:
+    """Return the only model among `files`; the shards of a model count as a single file."""
+    firsts = sorted({file.with_name(shard_names(file.name)[0]) for file in files})
+    if len(firsts) > 1:
+        listed = ", ".join(one_line(path.name, 80) for path in firsts[:8])
+        fix = f"Name one: hf:{source.repo}/{one_line(firsts[0].name, 80)}"
+        raise UsageError(f"{len(firsts)} files match: {listed}", where=one_line(str(firsts[0].parent)), fix=fix)
+    return firsts[0] if firsts else None

@@ -59,7 +59,7 @@ def test_a_machine_without_room_measures_the_pair_alone(
     monkeypatch.setattr("benchctl.cli.demo._engine", lambda **backends: None)
     monkeypatch.setattr("benchctl.cli.demo._measured", lambda recipe, out, blocks: measured.append(recipe))
     monkeypatch.setattr("benchctl.cli.demo._answer", lambda analysis: "undecided.")
-    monkeypatch.setattr("benchctl.models.sources.padded_model", no_room)
+    monkeypatch.setattr("benchctl.models.shipped.padded_model", no_room)
     demo(blocks=1)
     assert measured == ["quickstart"]
     assert "left out" in capsys.readouterr().err

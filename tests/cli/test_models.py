@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.cli.app import app
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from tests.cli.calls import answer, call
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -33,7 +33,7 @@ def test_list_names_every_bundled_model() -> None:
 
 
 def test_list_of_an_installation_without_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchctl.models.sources.bundled_folder", lambda: tmp_path)
+    monkeypatch.setattr("benchctl.models.shipped.bundled_folder", lambda: tmp_path)
     assert json.loads(answer(app, "models", "list", "--json")) == []
     result = call(app, "models", "list")
     assert (result.exit_code, result.stdout) == (0, "")

@@ -15,7 +15,7 @@ from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.installation import find_tool
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.quantize import quantize_to
-from benchctl.models.sources import BundledModel, bundled_models
+from benchctl.models.shipped import BundledModel, bundled_models
 from benchctl.recipes.schema import QuantizeSpec
 from training.server import Server, running
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.models.sources import BundledModel
+from benchctl.models.shipped import BundledModel
 from tests.conversion.conftest import InTransformers, StartServer, Stored
 from tests.conversion.prompts import chat_prompts, raw_prompts
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchctl.models.gguf_facts import read_facts
-from benchctl.models.sources import BundledModel, bundled_models
+from benchctl.models.shipped import BundledModel, bundled_models
 from tests.conversion.conftest import StartServer, Stored
 from tests.conversion.prompts import chat_prompts, raw_prompts
 from training.server import Server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.models.sources import BundledModel
+from benchctl.models.shipped import BundledModel
 from tests.conversion.conftest import InTransformers, StartServer
 from tests.conversion.prompts import all_texts
 from training.verify import TEXTS

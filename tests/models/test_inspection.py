@@ -17,7 +17,7 @@ from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.footprint import kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_header import read_header
 from benchctl.models.inspection import compare_models, inspect_model
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from benchctl.models.vocabulary import end_tokens, special_tokens
 from benchctl.recipes.schema import Arm
 

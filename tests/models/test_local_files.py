@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models.sources import find_local
+from benchctl.models.hub import find_local
 from benchctl.recipes.source import HubSource
 
 NAMED = HubSource("Org/Repo-GGUF", "sub/model-q8_0.gguf")

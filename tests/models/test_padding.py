@@ -9,7 +9,7 @@ import pytest
 
 from benchctl.errors import StorageError
 from benchctl.models.gguf_header import Tensor, read_header
-from benchctl.models.sources import padded_model
+from benchctl.models.shipped import padded_model
 from benchctl.recipes.source import PADDED, bundled_folder
 
 

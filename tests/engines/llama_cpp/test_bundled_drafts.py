@@ -9,7 +9,7 @@ import pytest
 from benchctl.engines.base import Completion, Server
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.models.files import ResolvedPair
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.conversion.prompts import chat_prompts

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.engines.base import Completion, Server
 from benchctl.models.files import ResolvedModel, ResolvedPair
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from tests.engines.cells import arm_of, resolved
 from tests.engines.conftest import StartServer
 from tests.engines.llama_cpp.test_bundled_drafts import FEWEST, answers

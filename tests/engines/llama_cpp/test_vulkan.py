@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.engines.llama_cpp.compile import installed_builds
 from benchctl.models.files import ResolvedPair
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, complete, resolved

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.models.huggingface.folder import huggingface_folder
-from benchctl.models.sources import bundled_models
+from benchctl.models.shipped import bundled_models
 
 LANGUAGE_MODELS = [model for model in bundled_models() if model.architecture != "eagle3"]
 PROMPTS = ("def count_values(items):\n", "料理のこつを教えてください。", "In the beginning")

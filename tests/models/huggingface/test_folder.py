@@ -22,7 +22,7 @@ from benchctl.models.gguf_header import ArrayPlace, read_header
 from benchctl.models.huggingface import folder as folder_module
 from benchctl.models.huggingface.architectures import LAYOUT_VERSION
 from benchctl.models.huggingface.folder import bundled_config, huggingface_folder
-from benchctl.models.sources import BundledModel, bundled_models
+from benchctl.models.shipped import BundledModel, bundled_models
 from tests.models.huggingface.conftest import CONFIGS, MakeModel
 from training.export import read_weights, write_gguf
 
