@@ -84,18 +84,18 @@ def certify(
         )
 
 
-def _show(statement: Statement, said: list[str], *, as_json: bool) -> None:
+def _show(statement: Statement, sentences: list[str], *, as_json: bool) -> None:
     from benchctl.text import one_line
 
     if as_json:
-        print_json("runs certify", {"statement": statement, "said": said})
+        print_json("runs certify", {"statement": statement, "said": sentences})
         return
     predicate = statement["predicate"]
     typer.echo(f"Result: {predicate['result']}")
     for arm, judged in dict(predicate.get("benchctl_verdicts") or {}).items():
         verdict = f": {judged.get('verdict')}. {_scope(judged.get('scope'))}" if isinstance(judged, dict) else ""
         typer.echo(one_line(f"  {arm}{verdict}".rstrip(), 400))
-    for sentence in said:
+    for sentence in sentences:
         typer.echo(one_line(sentence, 400))
 
 

@@ -22,7 +22,7 @@ MOST_PROMPTS = 6
 
 def print_document(run: RunData, verified: Verified) -> None:
     """Print everything as a JSON document in ASCII."""
-    frame, found = verified.outputs.frame, verified.verdicts
+    frame, verdicts = verified.outputs.frame, verified.verdicts
     consistency, scores = verified.consistency, verified.scores
     document = {
         "run": run.name,
@@ -30,7 +30,7 @@ def print_document(run: RunData, verified: Verified) -> None:
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
         "lossless": verified.only("identical"),
-        "arms": [arm.model_dump(by_alias=True) for arm in found],
+        "arms": [arm.model_dump(by_alias=True) for arm in verdicts],
         "consistency": [arm.model_dump() for arm in consistency],
         "failed_cells": verified.outputs.failed_cells,
         "damaged": run.damaged,
@@ -44,7 +44,7 @@ def print_document(run: RunData, verified: Verified) -> None:
 
 def print_tables(run: RunData, verified: Verified) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
-    frame, found = verified.outputs.frame, verified.verdicts
+    frame, verdicts = verified.outputs.frame, verified.verdicts
     consistency, scores = verified.consistency, verified.scores
     out = Printout()
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
@@ -55,14 +55,14 @@ def print_tables(run: RunData, verified: Verified) -> None:
     if verified.outputs.not_judged:
         out.say(sweep_words.not_judged(verified.outputs.not_judged))
         out.say()
-    out.table(verdict_counts(found))
-    for line in scope_lines(found):
+    out.table(verdict_counts(verdicts))
+    for line in scope_lines(verdicts):
         out.say(line)
     out.say()
     overlapping = {name for group, part in verified.outputs.parts if group.overlapping for name in part.arms}
-    for own in consistency:
-        if own.arm in baselines or (own.differing and own.arm not in overlapping):
-            out.say(_repeats(own), "yellow" if own.differing else "")
+    for consistent in consistency:
+        if consistent.arm in baselines or (consistent.differing and consistent.arm not in overlapping):
+            out.say(_repeats(consistent), "yellow" if consistent.differing else "")
     for cell in verified.outputs.failed_cells:
         out.say(f"Failed cell: {cell}", "yellow")
     style = "yellow" if run.integrity.findings else ""
@@ -72,7 +72,7 @@ def print_tables(run: RunData, verified: Verified) -> None:
     if scores is not None and scores.decoded:
         out.say(_repeated(scores))
     alike: dict[str, list[str]] = {}
-    for arm in found:
+    for arm in verdicts:
         if (arm.comparisons and arm.verdict != "identical") or (arm.audit is not None and arm.verdict != "not judged"):
             _print_arm(out, arm)
         elif not arm.comparisons and arm.verdict != "not judged":
@@ -81,29 +81,29 @@ def print_tables(run: RunData, verified: Verified) -> None:
         out.say()
         out.say(f"{', '.join(arms)}: undetermined", f"bold {STYLES['open']}")
         out.below(reason)
-    names = {verified.baseline_of(arm_found.arm) for arm_found in found}
-    forks = divergences(found, one_line(names.pop()) if len(names) == 1 else "baseline", MOST_PROMPTS)
-    if forks.rows:
+    names = {verified.baseline_of(arm_found.arm) for arm_found in verdicts}
+    table = divergences(verdicts, one_line(names.pop()) if len(names) == 1 else "baseline", MOST_PROMPTS)
+    if table.rows:
         out.say()
-        out.say(forks.title, "bold")
-        out.table(forks)
-        count = sum(comparison.divergence is not None for arm in found for comparison in arm.comparisons) - len(
-            forks.rows
+        out.say(table.title, "bold")
+        out.table(table)
+        count = sum(comparison.divergence is not None for arm in verdicts for comparison in arm.comparisons) - len(
+            table.rows
         )
-        more = f" {count} more divergences: --json lists all." if count else ""
-        out.say(f"{forks.note}{more}".strip(), "dim")
+        further = f" {count} more divergences: --json lists all." if count else ""
+        out.say(f"{table.note}{further}".strip(), "dim")
         out.say()
     out.say(f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}", whole=True)
 
 
-def _repeats(own: SelfConsistency) -> str:
-    if not own.prompts:
-        return f"Whether {own.arm} repeats itself was not tested: no prompt was run in two blocks."
-    if not own.differing:
-        return f"{own.arm} repeats itself: {_count(own.prompts, 'prompt')}, identical in every block."
-    which = ", ".join(own.differing[:MOST_PROMPTS]) + (", …" if len(own.differing) > MOST_PROMPTS else "")
-    count = f"{len(own.differing)} of {_count(own.prompts, 'prompt')} vary from block to block ({which})."
-    return f"{own.arm} does not repeat itself: {count}"
+def _repeats(row: SelfConsistency) -> str:
+    if not row.prompts:
+        return f"Whether {row.arm} repeats itself was not tested: no prompt was run in two blocks."
+    if not row.differing:
+        return f"{row.arm} repeats itself: {_count(row.prompts, 'prompt')}, identical in every block."
+    which = ", ".join(row.differing[:MOST_PROMPTS]) + (", …" if len(row.differing) > MOST_PROMPTS else "")
+    count = f"{len(row.differing)} of {_count(row.prompts, 'prompt')} vary from block to block ({which})."
+    return f"{row.arm} does not repeat itself: {count}"
 
 
 def _replayed(scores: TargetScores) -> dict[str, object]:
@@ -114,31 +114,31 @@ def _replayed(scores: TargetScores) -> dict[str, object]:
 
 def _repeated(scores: TargetScores) -> str:
     """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
-    others = scores.places_decoded - scores.places_alike
-    what = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
+    changed = scores.places_decoded - scores.places_alike
+    tokens = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
     name = scores.baseline
-    if not others:
-        return f"Replay on the target alone: the same token as {name} at all {what}."
-    return f"Replay on the target alone: another token than {name} at {others:,} of {what}."
+    if not changed:
+        return f"Replay on the target alone: the same token as {name} at all {tokens}."
+    return f"Replay on the target alone: another token than {name} at {changed:,} of {tokens}."
 
 
-def _print_arm(out: Printout, found: Losslessness) -> None:
+def _print_arm(out: Printout, judged: Losslessness) -> None:
     """Print an arm's verdict with its reason, the noise that it was held against, and why answers were not scored."""
     out.say()
-    out.say(f"{found.arm}: {found.verdict}", f"bold {STYLES[OUTPUT_TONE[found.verdict]]}")
-    out.below(found.reason)
-    for noise in found.noise:
+    out.say(f"{judged.arm}: {judged.verdict}", f"bold {STYLES[OUTPUT_TONE[judged.verdict]]}")
+    out.below(judged.reason)
+    for noise in judged.noise:
         out.below(noise_sentence(noise), "dim")
     scored = ("identical", "near-tie", "violation")
     unscored = [
         comparison
-        for comparison in found.comparisons
-        if comparison.outcome not in scored and comparison.reason.rstrip(".") not in found.reason
+        for comparison in judged.comparisons
+        if comparison.outcome not in scored and comparison.reason.rstrip(".") not in judged.reason
     ]
     for missing in unscored[:1]:
-        more = f" {len(unscored) - 1} more prompts were not scored (--json lists all)." if len(unscored) > 1 else ""
-        out.below(f"{missing.task}/{missing.prompt_idx}: {missing.outcome}. {missing.reason}{more}")
+        further = f" {len(unscored) - 1} more prompts were not scored (--json lists all)." if len(unscored) > 1 else ""
+        out.below(f"{missing.task}/{missing.prompt_idx}: {missing.outcome}. {missing.reason}{further}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {plural(number, what)}"
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {plural(number, word)}"

@@ -29,13 +29,13 @@ def verify_against(
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.judge.reference import compare_with_references
 
-    data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
-    found = compare_with_references(data, others, arms=arm)
+    data, *reference_runs = (open_run(resolve_run(name, results)) for name in (run, *references))
+    comparison = compare_with_references(data, reference_runs, arms=arm)
     if as_json:
-        print_json("verify-against", {"identical": found.identical, **found.model_dump()})
+        print_json("verify-against", {"identical": comparison.identical, **comparison.model_dump()})
     elif not quiet:
         from benchctl.cli.show_reference import print_tables
 
-        print_tables(found)
-    if not found.identical:
+        print_tables(comparison)
+    if not comparison.identical:
         raise typer.Exit(1)

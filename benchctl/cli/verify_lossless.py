@@ -51,17 +51,17 @@ def verify_lossless(
         "--engine-binary": engine_binary is not None and not starts,
         "--models-dir": models_dir is not None and not starts,
     }
-    if without_effect := [name for name, given in ignored.items() if given]:
+    if without_effect := [name for name, is_given in ignored.items() if is_given]:
         where = "--offline" if offline else f"--audit {audit}"
-        what = f"{', '.join(without_effect)} would have no effect"
-        raise UsageError(what, where=where, fix="Leave out either of them.")
+        message = f"{', '.join(without_effect)} would have no effect"
+        raise UsageError(message, where=where, fix="Leave out either of them.")
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.score.session import Request, verify
 
     data = open_run(resolve_run(run, results))
-    asked = Request(
+    request = Request(
         baseline=baseline,
         arms=arm,
         depth="off" if offline else audit,
@@ -71,7 +71,7 @@ def verify_lossless(
         trusted=trust_recipe,
         quiet=quiet or as_json,
     )
-    verified = verify(data, asked)
+    verified = verify(data, request)
     if not verified.verdicts:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:

@@ -29,7 +29,7 @@ from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
-    from benchctl.experiments.sampling.conclude import ArmSampling, SamplingResult
+    from benchctl.experiments.sampling.judge import ArmSampling, SamplingResult
     from benchctl.experiments.sampling.stored import SamplingData
     from benchctl.measurement.prepare import RecipeContext
 
@@ -70,20 +70,20 @@ def verify_sampling(
     are compared with the target's own. It states the smallest difference that it would have detected. Exits with 1
     where a difference was found, or an arm is lossy by design or undetermined.
     """
-    from benchctl.experiments.sampling.conclude import sampling_verdict
+    from benchctl.experiments.sampling.judge import sampling_verdict
     from benchctl.experiments.sampling.stored import open_check
 
     plan = CheckPlan(seeds, count, tokens, temperature, level)
     if offline and (plan != USUAL or arm or baseline):
-        what = "A stored check is assessed with its own settings."
-        raise UsageError(what, where="--offline", fix="Leave out the other options.")
+        message = "A stored check is judged with its own settings."
+        raise UsageError(message, where="--offline", fix="Leave out the other options.")
     if offline:
         folder = _stored(target, results)
     else:
-        asked = (plan, baseline, tuple(arm or ()))
+        settings = (plan, baseline, tuple(arm or ()))
         folder = _draw(
             target,
-            asked,
+            settings,
             results,
             (engine_binary, models_dir),
             trusted=trust_recipe,
@@ -91,17 +91,17 @@ def verify_sampling(
             quiet=quiet or as_json,
         )
     check = open_check(folder)
-    found = sampling_verdict(check)
+    result = sampling_verdict(check)
     if as_json:
-        document = {"folder": str(folder), **found.model_dump(), "integrity": check.integrity.as_dict()}
+        document = {"folder": str(folder), **result.model_dump(), "integrity": check.integrity.as_dict()}
         print_json("verify-sampling", document)
     elif not quiet:
-        _print_sampling(found, check)
-    for failed, reason in found.failed_arms.items():
+        _print_sampling(result, check)
+    for failed, reason in result.failed_arms.items():
         log = next(cell.log for cell in reversed(check.check.manifest.cells) if cell.arm == failed)
         fix = f"Read its log: {folder / log}."
         raise EngineError(f"The engine of {failed} failed: {reason}", kind="crash", where=str(folder), fix=fix)
-    if any(checked.verdict != "no difference found" for checked in found.arms):
+    if any(checked.verdict != "no difference found" for checked in result.arms):
         raise typer.Exit(1)
 
 
@@ -134,7 +134,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
 
 def _draw(
     target: str | None,
-    asked: tuple[CheckPlan, str | None, tuple[str, ...]],
+    settings: tuple[CheckPlan, str | None, tuple[str, ...]],
     results: Path,
     places: tuple[str | None, Path | None],
     *,
@@ -155,50 +155,50 @@ def _draw(
     from benchctl.measurement.run import signals_interrupt
 
     run, context = _what(target, results, trusted=trusted)
-    sampled = sampled_recipe(context.recipe, *asked)
+    sampled = sampled_recipe(context.recipe, *settings)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     parent = results / sampled.name if run is None else run.folder
     with signals_interrupt():
-        known = None if run is None or run.manifest is None or places[0] else recorded_engines(run.manifest)
-        prepared = context.prepare(*places, progress.note, sampled, known)
-        drawn = run_check(prepared, asked[0], parent, progress, ["benchctl", *sys.argv[1:]])
+        engines = None if run is None or run.manifest is None or places[0] else recorded_engines(run.manifest)
+        prepared = context.prepare(*places, progress.note, sampled, engines)
+        drawn = run_check(prepared, settings[0], parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
             with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
-                why = score_check(drawn, prepared, show)
-            if why is not None:
-                progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
+                reason = score_check(drawn, prepared, show)
+            if reason is not None:
+                progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(reason)}")
         return drawn
 
 
-def _print_sampling(found: SamplingResult, check: SamplingData) -> None:
+def _print_sampling(result: SamplingResult, check: SamplingData) -> None:
     """Print the verdicts, then a sentence for each arm."""
     from benchctl.reports.terminal import Printout
 
     out = Printout()
-    cut = f", top-k {found.top_k}" if found.top_k else ""
-    cut += f", top-p {found.top_p:g}" if found.top_p < 1 else ""
+    cut = f", top-k {result.top_k}" if result.top_k else ""
+    cut += f", top-p {result.top_p:g}" if result.top_p < 1 else ""
     out.say(
-        f"Sampling of {found.recipe}: every arm against {found.baseline} at temperature {found.temperature:g}{cut}, "
-        f"{len(found.prompts)} prompts × {found.seeds} seeds, answers of at most {found.tokens} tokens"
+        f"Sampling of {result.recipe}: every arm against {result.baseline} at temperature {result.temperature:g}{cut}, "
+        f"{len(result.prompts)} prompts × {result.seeds} seeds, answers of at most {result.tokens} tokens"
     )
     out.say()
     counts = ("drafted", "accepted", "smallest p")
-    out.rows(("arm", "verdict", *counts, "test"), [_row(arm) for arm in found.arms], right=counts)
-    for arm in found.arms:
+    out.rows(("arm", "verdict", *counts, "test"), [_row(arm) for arm in result.arms], right=counts)
+    for arm in result.arms:
         out.say()
         out.say(f"{arm.arm}: {arm.verdict}", f"bold {COLOUR[arm.verdict]}")
         out.below(arm.reason)
     out.say()
-    out.say(f"Family-wise level {100 * found.level:g} %. The first token is never speculated.", "dim")
+    out.say(f"Family-wise level {100 * result.level:g} %. The first token is never speculated.", "dim")
     out.say(check.integrity.sentence, "yellow" if check.integrity.findings else "")
-    if found.damaged:
-        out.say(f"{found.damaged} lines of answers could not be read.", "yellow")
+    if result.damaged:
+        out.say(f"{result.damaged} lines of answers could not be read.", "yellow")
     out.say(f"Answers: {check.folder}", "dim", whole=True)
 
 
 def _row(arm: ArmSampling) -> tuple[str, ...]:
-    least = min(arm.tests, key=lambda test: test.p, default=None)
+    strongest = min(arm.tests, key=lambda test: test.p, default=None)
     lossy = f" (lossy by design: {', '.join(arm.lossy)})" if arm.lossy else ""
     counts = ("–" if count is None else f"{count:,}" for count in (arm.drafted, arm.accepted))
-    test = ("–", "–") if least is None else (f"{least.adjusted:.2g}", least.name)
+    test = ("–", "–") if strongest is None else (f"{strongest.adjusted:.2g}", strongest.name)
     return (f"{arm.arm}{lossy}", arm.verdict, *counts, *test)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.lossless.judge import audit as conclude
-from benchctl.lossless.judge.audit import find_power
+from benchctl.lossless.judge.audit import PROPOSED, find_power
 from benchctl.lossless.judge.noise import Noise, Places, hazard_test
 from benchctl.lossless.judge.selection import _rejections
 
@@ -79,7 +78,7 @@ def test_the_stated_power_does_not_depend_on_the_seed() -> None:
 
 def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
     chances = []
-    for proposed in (1 / 3, conclude.PROPOSED):
+    for proposed in (1 / 3, PROPOSED):
         rng = np.random.default_rng(6)
         noise, places = sample(rng), arm(rng, prompts=12)
         chances.append(find_power(noise, places, 0.3, 1, level=0.005, proposed=proposed).chance)
@@ -89,8 +88,8 @@ def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
 def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
     places = Places.everywhere(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
-    near, nearer = (find_power(still, places, nats, 1, level=0.005, proposed=conclude.PROPOSED) for nats in (0.1, 0.01))
-    assert near.chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
+    near, nearer = (find_power(still, places, nats, 1, level=0.005, proposed=PROPOSED) for nats in (0.1, 0.01))
+    assert near.chance == pytest.approx(1 - (1 - PROPOSED) ** 10)
     assert nearer.prompts is None
 
 

@@ -44,7 +44,7 @@ def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) 
     assert not kinds & {"baseline-not-reproducible", "drift"}
 
 
-def test_what_is_not_assessed_shows_nothing_by_itself(tmp_path: Path) -> None:
+def test_what_is_not_judged_shows_nothing_by_itself(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", BOTH)
     assert verify(tmp_path / "run", "--arm", "spec_d4-c4")[0] == 1
     code, document = verify(tmp_path / "run", "--arm", "spec_d4")  # under every condition
@@ -68,7 +68,7 @@ def test_a_difference_at_concurrency_1_is_one(tmp_path: Path) -> None:
     assert verify(tmp_path / "run")[0] == 1
 
 
-def test_without_one_at_a_time_nothing_is_assessed(tmp_path: Path) -> None:
+def test_without_one_at_a_time_nothing_is_judged(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(4, 8), prompts=40))
     result = judged(tmp_path / "run")
     assert {row.verdict for row in result.values()} == {"undetermined"}
@@ -125,7 +125,7 @@ def test_an_endpoint_at_a_rate_may_work_on_several(tmp_path: Path) -> None:
     assert {row.verdict for row in judged(tmp_path / "run").values()} == {"undetermined"}
 
 
-def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> None:
+def test_divergences_are_scored_of_the_greedy_condition_alone(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), temperature=(0.0, 0.8)))
     outputs = OutputComparison(open_run(tmp_path / "run"))
     assert outputs.frame.arms == ("baseline-c1-t0", "spec_d4-c1-t0")

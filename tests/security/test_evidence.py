@@ -18,7 +18,7 @@ from benchctl.data.writer import RunWriter, write_scores
 from benchctl.errors import StorageError
 from benchctl.experiments.diagnose.stored import DOCUMENT, read_diagnosis, write_diagnosis
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation, write_isolation
-from benchctl.experiments.sampling.conclude import sampling_verdict
+from benchctl.experiments.sampling.judge import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from benchctl.lossless.judge.run import analyse_run, judge
 from benchctl.measurement.resume import resume_run

@@ -20,7 +20,7 @@ import pytest
 
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import BenchctlError
-from benchctl.experiments.sampling.conclude import sampling_verdict
+from benchctl.experiments.sampling.judge import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, SCORES, open_check
 from benchctl.lossless.judge.run import analyse_run
 from tests.fuzz import changed, places

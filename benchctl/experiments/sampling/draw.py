@@ -82,12 +82,12 @@ def _compared(recipe: Recipe, baseline: str, chosen: Sequence[str]) -> list[Arm]
             fix="Choose an arm without speculation.",
         )
     group = recipe.group_of(first)
-    others = {name: arm for name, arm in arms.items() if name != baseline and recipe.group_of(arm) == group}
-    if not others:
+    comparable = {name: arm for name, arm in arms.items() if name != baseline and recipe.group_of(arm) == group}
+    if not comparable:
         raise UsageError("There is only the baseline, so there is nothing to compare.", where=recipe.name)
     for name in chosen:
-        _known(others, name, "--arm")
-    return [first, *(arm for arm in others.values() if not chosen or arm.name in chosen)]
+        _known(comparable, name, "--arm")
+    return [first, *(arm for arm in comparable.values() if not chosen or arm.name in chosen)]
 
 
 def _known(arms: dict[str, Arm], name: str, option: str) -> Arm:
@@ -109,15 +109,15 @@ def draw_answers(
     A request that the engine refuses (`http`) is yielded as an error; raises EngineError for every other failure.
     """
     rendered: dict[tuple[str, int], Rendered] = {}
-    for asked, seed in requests:
-        key = (asked.task, asked.prompt_idx)
-        prompt = rendered[key] = rendered.get(key) or server.render(asked.prompt)
+    for item, seed in requests:
+        key = (item.task, item.prompt_idx)
+        prompt = rendered[key] = rendered.get(key) or server.render(item.prompt)
         seeded = sampling.model_copy(update={"seed": seed})
-        answer = SampledAnswer(arm=arm, task=asked.task, prompt_idx=asked.prompt_idx, seed=seed)
+        answer = SampledAnswer(arm=arm, task=item.task, prompt_idx=item.prompt_idx, seed=seed)
         try:
             done = asyncio.run(server.complete(prompt, seeded))
-            known = done.token_ids
-            ids = server.recover_token_ids(prompt, seeded, done) if known is None else known
+            reported = done.token_ids
+            ids = server.recover_token_ids(prompt, seeded, done) if reported is None else reported
         except EngineError as failure:
             if failure.kind != "http" or not server.alive():
                 raise
@@ -153,9 +153,9 @@ class SampledCell(EngineCell):
                 self.context.progress.answered(self.plan, done)
 
     def _sent(self) -> Iterator[Request]:
-        for asked, seed in self._requests:
-            self.context.progress.request_sent(self.plan, asked.task, asked.prompt_idx)
-            yield asked, seed
+        for item, seed in self._requests:
+            self.context.progress.request_sent(self.plan, item.task, item.prompt_idx)
+            yield item, seed
 
     def complete(self, server: Server) -> int | None:
         """Return the tokens that were drafted."""
@@ -173,8 +173,8 @@ def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunPr
     settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned, seeding="spread")
     check = SamplingCheck(settings=settings, manifest=new_manifest(prepared, command))
     prepared = replace(prepared, prompts=spread_over_tasks(prepared.prompts, plan.prompts))
-    asked = {(item.task, item.prompt_idx) for item in prepared.prompts}
-    check.manifest.prompts = [item for item in check.manifest.prompts if (item.task, item.prompt_idx) in asked]
+    prompt_keys = {(item.task, item.prompt_idx) for item in prepared.prompts}
+    check.manifest.prompts = [item for item in check.manifest.prompts if (item.task, item.prompt_idx) in prompt_keys]
     folder = parent / FOLDER / check.manifest.run
     earlier = _unfinished(parent, check)
     if earlier is not None:
@@ -182,19 +182,19 @@ def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunPr
         progress.note(f"{len(earlier.answers)} answers of this check are there already: {folder}")
     check.manifest.status = "started"  # before the first answer: more may follow than the manifest knows
     with CheckWriter(folder, check) as writer:
-        there = open_check(folder).answers  # as they are now that nobody else writes
-        _draw_all(prepared, plan.seeds, writer, there, progress)
+        drawn_answers = open_check(folder).answers  # as they are now that nobody else writes
+        _draw_all(prepared, plan.seeds, writer, drawn_answers, progress)
     return folder
 
 
 def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
     """Return the latest check below `parent` where it was to do the same as `check` and was interrupted."""
     try:
-        found = open_check(latest_check(parent))
+        latest = open_check(latest_check(parent))
     except BenchctlError:
         return None  # there is none, or none that can be read
-    interrupted = found.check.manifest.status in ("started", "interrupted")
-    return found if interrupted and not found.integrity.damage and _what(found.check) == _what(check) else None
+    interrupted = latest.check.manifest.status in ("started", "interrupted")
+    return latest if interrupted and not latest.integrity.damage and _what(latest.check) == _what(check) else None
 
 
 def _what(check: SamplingCheck) -> tuple[object, ...]:
@@ -205,24 +205,24 @@ def _what(check: SamplingCheck) -> tuple[object, ...]:
 
 
 def _draw_all(
-    prepared: Prepared, seeds: int, writer: CheckWriter, there: Sequence[SampledAnswer], progress: RunProgress
+    prepared: Prepared, seeds: int, writer: CheckWriter, drawn_answers: Sequence[SampledAnswer], progress: RunProgress
 ) -> None:
     """Draw what is not there, arm by arm, `seeds` answers to each prompt."""
     recipe, manifest = prepared.recipe, writer.manifest
-    drawn = {(answer.arm, answer.seed) for answer in there}
+    drawn = {(answer.arm, answer.seed) for answer in drawn_answers}
     drafted: Counter[str] = Counter()
-    for answer in there:
+    for answer in drawn_answers:
         drafted[answer.arm] += answer.drafted or 0
     ended = {cell.arm: cell.status for cell in manifest.cells}
     numbered = map(spread_seed, count(recipe.sampling.seed))
-    left: dict[str, list[Request]] = {}
+    remaining: dict[str, list[Request]] = {}
     for arm in recipe.arms:
-        every = in_turn(prepared.prompts, numbered, seeds)
-        left[arm.name] = [request for request in every if (arm.name, request[1]) not in drawn]
+        requests = in_turn(prepared.prompts, numbered, seeds)
+        remaining[arm.name] = [request for request in requests if (arm.name, request[1]) not in drawn]
     cells = [
-        CellPlan(0, order, arm, tuple(asked for asked, _ in left[arm.name]), recipe.group_of(arm))
+        CellPlan(0, order, arm, tuple(item for item, _ in remaining[arm.name]), recipe.group_of(arm))
         for order, arm in enumerate(recipe.arms)
-        if left[arm.name] or ended.get(arm.name) != "finished"
+        if remaining[arm.name] or ended.get(arm.name) != "finished"
     ]
     runner = Runner(
         recipe,
@@ -231,7 +231,7 @@ def _draw_all(
         writer,
         files_of(prepared),
         {(0, arm): EarlierProcesses(drafted=tokens) for arm, tokens in drafted.items()},
-        lambda cell, context: SampledCell(cell, context, left[cell.arm.name]),
+        lambda cell, context: SampledCell(cell, context, remaining[cell.arm.name]),
     )
     progress.begin(cells)
     try:

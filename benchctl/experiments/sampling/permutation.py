@@ -89,8 +89,8 @@ def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0)
         done += size
         if (as_extreme >= done * 0.05 + 5).all():
             break  # p is above 5 % for every test, and there is no level above that
-    found: list[float] = ((1 + as_extreme) / (1 + done)).tolist()
-    return found
+    p: list[float] = ((1 + as_extreme) / (1 + done)).tolist()
+    return p
 
 
 def score(rows: Tokens) -> Scores:
@@ -102,8 +102,8 @@ def score(rows: Tokens) -> Scores:
     follow: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     answers = [tuple(row) for row in rows.tolist()]
     for answer in answers:
-        for place, token in enumerate(answer):
-            follow[answer[:place]][token] += 1
+        for index, token in enumerate(answer):
+            follow[answer[:index]][token] += 1
     surprise: dict[tuple[int, ...], dict[int, float]] = {}
     for before, counts in follow.items():
         total = sum(counts.values())
@@ -113,7 +113,7 @@ def score(rows: Tokens) -> Scores:
             surprise[before] = {token: log - mean for token, log in logs.items()}
     return np.array(
         [
-            sum(surprise[answer[:place]][token] for place, token in enumerate(answer) if answer[:place] in surprise)
+            sum(surprise[answer[:index]][token] for index, token in enumerate(answer) if answer[:index] in surprise)
             for answer in answers
         ],
         dtype=np.float64,
@@ -128,7 +128,7 @@ class _Features:
 
         rows = np.concatenate([samples.baseline, samples.arm])
         tokens = rows.shape[1]
-        positions = [rows[:, [place]] for place in range(min(1, tokens - 1), tokens)]
+        positions = [rows[:, [index]] for index in range(min(1, tokens - 1), tokens)]
         codes: list[Tokens] = []
         starts: list[int] = []
         size = 0
@@ -180,10 +180,10 @@ def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, se
         return _detected(prompts, step * _STEP, level, np.random.default_rng([seed, length])) >= POWER
 
     def smallest(length: int) -> float | None:
-        most = round(LARGEST / _STEP)
-        if not seen(length, most):
+        last = round(LARGEST / _STEP)
+        if not seen(length, last):
             return None
-        return bisect_left(range(most), True, lo=1, key=partial(seen, length)) * _STEP
+        return bisect_left(range(last), True, lo=1, key=partial(seen, length)) * _STEP
 
     return {length: smallest(length) for length in prefix_lengths(baseline[0].shape[1])}
 
@@ -219,16 +219,16 @@ def _detected(
 
     statistic, mean, variance = np.zeros(_DRAWS), np.zeros(_DRAWS), np.zeros(_DRAWS)
     for share, theirs, ours in prompts:
-        rest = max(0.0, 1.0 - float(share.sum()))
-        before = np.append(share, [0.0, rest])
+        unseen = max(0.0, 1.0 - float(share.sum()))
+        before = np.append(share, [0.0, unseen])
         target_counts = rng.multinomial(theirs, before / before.sum(), size=_DRAWS)
-        arm_counts = rng.multinomial(ours, _shifted(share, rest, shift, rng))
+        arm_counts = rng.multinomial(ours, _shifted(share, unseen, shift, rng))
         r = ours / (theirs + ours)
         pooled = (target_counts + arm_counts)[:, :-1]
         with np.errstate(invalid="ignore", divide="ignore"):
             terms = (arm_counts[:, :-1] - pooled * r) ** 2 / (pooled * r * (1 - r))
-        once = arm_counts[:, -1] * (1 - r) / r + target_counts[:, -1] * r / (1 - r)
-        statistic += np.where(pooled > 0, terms, 0.0).sum(axis=1) + once
+        single = arm_counts[:, -1] * (1 - r) / r + target_counts[:, -1] * r / (1 - r)
+        statistic += np.where(pooled > 0, terms, 0.0).sum(axis=1) + single
         moments = _permuted(pooled, (target_counts + arm_counts)[:, -1], theirs, ours)
         mean, variance = mean + moments[0], variance + moments[1]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -236,15 +236,15 @@ def _detected(
     return float((np.where(variance > 0, p, 1.0) <= level).mean())
 
 
-def _permuted(pooled: Tokens, once: Tokens, theirs: int, ours: int) -> tuple[Scores, Scores]:
+def _permuted(pooled: Tokens, single: Tokens, theirs: int, ours: int) -> tuple[Scores, Scores]:
     """Return mean and variance of chi-square under permutation: Haldane (1940), as in Dawson (1954), two rows.
 
     `pooled`: draws x prefixes; `once`: further prefixes with a single answer.
     """
     n = theirs + ours
-    columns = (pooled > 0).sum(axis=1) + once
+    columns = (pooled > 0).sum(axis=1) + single
     with np.errstate(divide="ignore"):
-        inverse = np.where(pooled > 0, 1 / pooled, 0.0).sum(axis=1) + once
+        inverse = np.where(pooled > 0, 1 / pooled, 0.0).sum(axis=1) + single
     v_rows, v_columns = (n - 2) / (n - 1), (columns - 1) * (n - columns) / (n - 1)
     w_rows = (n * (1 / theirs + 1 / ours) - 4) / (n - 2)
     w_columns = (n * inverse - columns**2) / (n - 2)
@@ -253,18 +253,18 @@ def _permuted(pooled: Tokens, once: Tokens, theirs: int, ours: int) -> tuple[Sco
     return np.asarray(mean, dtype=np.float64), np.clip(variance, 0.0, None)
 
 
-def _shifted(share: Scores, rest: float, shift: float, rng: np.random.Generator) -> Scores:
+def _shifted(share: Scores, unseen: float, shift: float, rng: np.random.Generator) -> Scores:
     """Return `_DRAWS` distributions over the prefixes, another and the rest, each `shift` away in total variation."""
     up = rng.random((_DRAWS, len(share))) < 0.5
-    rising = (up * share).sum(axis=1) + rest / 2
+    rising = (up * share).sum(axis=1) + unseen / 2
     too_little = 1 - rising < shift  # what falls must have that much to lose: exchange the sides
     up[too_little] = ~up[too_little]
-    rising = ((up * share).sum(axis=1) + rest / 2)[:, None]
+    rising = ((up * share).sum(axis=1) + unseen / 2)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        known = share * np.where(up, 1 + shift / rising, 1 - shift / (1 - rising))
-        tail = np.where(rest > 0, rest / 2 * (1 + shift / rising) + rest / 2 * (1 - shift / (1 - rising)), 0.0)
-    known = np.clip(known, 0.0, None)
-    other = np.clip(1 - known.sum(axis=1, keepdims=True) - tail, 0.0, None)
-    after = np.hstack([known, other, tail])
+        weights = share * np.where(up, 1 + shift / rising, 1 - shift / (1 - rising))
+        tail = np.where(unseen > 0, unseen / 2 * (1 + shift / rising) + unseen / 2 * (1 - shift / (1 - rising)), 0.0)
+    weights = np.clip(weights, 0.0, None)
+    rare = np.clip(1 - weights.sum(axis=1, keepdims=True) - tail, 0.0, None)
+    after = np.hstack([weights, rare, tail])
     shifted: Scores = after / after.sum(axis=1, keepdims=True)
     return shifted

@@ -35,31 +35,31 @@ def score_check(folder: Path, prepared: Prepared, advance: Advance = lambda arm,
     Returns why nothing, or nothing more, could be scored, as the end of a sentence. Raises StorageError, and
     KeyboardInterrupt.
     """
-    own, data = prepared.of_baseline, open_check(folder)
-    if not isinstance(own.engine, ScoringEngine):
-        return f"benchctl cannot read logits of the engine {own.capabilities.kind}"
-    known = {(score.arm, score.seed) for score in data.scores}
-    chosen = [answer for answer in _chosen(data.answers) if (answer.arm, answer.seed) not in known]
+    setup, data = prepared.of_baseline, open_check(folder)
+    if not isinstance(setup.engine, ScoringEngine):
+        return f"benchctl cannot read logits of the engine {setup.capabilities.kind}"
+    scored_seeds = {(score.arm, score.seed) for score in data.scores}
+    chosen = [answer for answer in _chosen(data.answers) if (answer.arm, answer.seed) not in scored_seeds]
     if not chosen:
         return None
-    found = list(data.scores)
+    token_scores = list(data.scores)
     try:
-        with closing(_scored(own.engine, prepared, folder, chosen)) as scored:
+        with closing(_scored(setup.engine, prepared, folder, chosen)) as scored:
             for done, score in enumerate(scored, start=1):
-                found.append(score)
+                token_scores.append(score)
                 advance(score.arm, done, len(chosen))
     except BenchctlError as error:
         return error.what
     finally:
-        text = "\n".join(score.model_dump_json() for score in found)
+        text = "\n".join(score.model_dump_json() for score in token_scores)
         write_scores(folder / CHECK, SCORES, text)
     return None
 
 
 def sampler_of(prepared: Prepared) -> Sampler:
     """Return how the engine turns probabilities into choices; of an endpoint, as the server behind it does."""
-    found = prepared.of_baseline.capabilities
-    adapter = registered().adapters.get(str(found.details.get("server") or found.kind))
+    capabilities = prepared.of_baseline.capabilities
+    adapter = registered().adapters.get(str(capabilities.details.get("server") or capabilities.kind))
     sampling = prepared.recipe.sampling
     first = adapter is not None and adapter.truncates_first
     return Sampler(sampling.temperature, sampling.top_k, sampling.top_p, first)
@@ -82,17 +82,17 @@ def _scored(
 
     Answers to a prompt with a constraint are left out: the target's probabilities are without it. Raises EngineError.
     """
-    prompts = {(asked.task, asked.prompt_idx): asked.prompt for asked in prepared.prompts if asked.constrained is None}
+    prompts = {(item.task, item.prompt_idx): item.prompt for item in prepared.prompts if item.constrained is None}
     free = [answer for answer in chosen if (answer.task, answer.prompt_idx) in prompts]
     by_draft: dict[ResolvedModel | None, list[SampledAnswer]] = {}
     for answer in free:
         by_draft.setdefault(prepared.setup_of(answer.arm).models.draft, []).append(answer)
     launch, sampler = prepared.launches[prepared.recipe.baseline], sampler_of(prepared)
     with scoring(engine, launch, fresh_log(folder, "scored-target")[1]) as target:
-        for number, (model, beside) in enumerate(by_draft.items()):
+        for number, (model, answers) in enumerate(by_draft.items()):
             with _draft(engine, prepared, model, fresh_log(folder, f"scored-draft-{number}")[1]) as draft:
-                until = time.monotonic() + BUDGET_S * len(beside) / len(free)
-                for answer in beside:
+                until = time.monotonic() + BUDGET_S * len(answers) / len(free)
+                for answer in answers:
                     if time.monotonic() > until:
                         break
                     prompt = target.render(prompts[answer.task, answer.prompt_idx]).token_ids
@@ -118,12 +118,16 @@ def _scores_of(
     drafted = [None] * len(tokens) if draft is None else _logprobs(draft, prompt, tokens)
     far, added = 0, []
     for token, p, q in zip(tokens, expected, drafted, strict=True):
-        kept, dropped = weights(p, sampler)
+        weight_of, dropped = weights(p, sampler)
         if token in dropped or token not in p:
             far += 1
-        elif token in kept:
+        elif token in weight_of:
             added.append(terms(token, p, q, sampler))
-    sums = {name: total for name in TERMS if (total := summed(each[name] for each in added if name in each))}
+    sums = {
+        name: total
+        for name in TERMS
+        if (total := summed(sums_of_token[name] for sums_of_token in added if name in sums_of_token))
+    }
     return TokenScores(**answer.model_dump(include={*OfAnswer.model_fields}), tokens=len(tokens), far=far, sums=sums)
 
 

@@ -161,8 +161,8 @@ def _read_scores(folder: Path, findings: list[str]) -> list[TokenScores]:
     except FileNotFoundError:
         return []
     except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else "a line is no score"
-        findings.append(f"{SCORES} cannot be read ({why}), and is not used.")
+        message = error.strerror if isinstance(error, OSError) else "a line is no score"
+        findings.append(f"{SCORES} cannot be read ({message}), and is not used.")
         return []
 
 
@@ -170,11 +170,11 @@ def latest_check(folder: Path) -> Path:
     """Return the newest check below a run's or a recipe's folder, or a check's own folder; raises UsageError."""
     if (folder / CHECK).is_file():
         return folder
-    found = [file.parent for file in (folder / FOLDER).glob(f"*/{CHECK}")]
-    if not found:
+    checks = [file.parent for file in (folder / FOLDER).glob(f"*/{CHECK}")]
+    if not checks:
         raise UsageError(
             "The sampling of this run was not checked yet.",
             where=str(folder),
             fix="Check it: benchctl verify-sampling RUN",
         )
-    return max(found, key=lambda check_folder: check_folder.name)  # names begin with the time
+    return max(checks, key=lambda check_folder: check_folder.name)  # names begin with the time

@@ -84,21 +84,21 @@ def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, 
     ids, logs = np.array(list(logprobs)), np.array(list(logprobs.values()))
     heated = np.exp((logs - logs.max()) / sampler.temperature)
     shares = np.exp(logs) if sampler.truncates_first else heated / heated.sum()
-    of = shares[: sampler.top_k].sum() if sampler.top_k else 1.0
-    before = (np.cumsum(shares) - shares) / of
+    mass = shares[: sampler.top_k].sum() if sampler.top_k else 1.0
+    before = (np.cumsum(shares) - shares) / mass
     nucleus = sampler.top_p if sampler.top_p < 1 else math.inf
     dropped = (before > nucleus + SLACK) | (np.arange(len(ids)) >= (sampler.top_k or len(ids)))
     sure = ~dropped & (before < nucleus - SLACK)
-    kept = heated[sure] / heated[sure].sum()
-    return dict(zip(ids[sure].tolist(), kept.tolist(), strict=True)), set(ids[dropped].tolist())
+    renormalized = heated[sure] / heated[sure].sum()
+    return dict(zip(ids[sure].tolist(), renormalized.tolist(), strict=True)), set(ids[dropped].tolist())
 
 
 def terms(
     token: int, target: Mapping[int, float], draft: Mapping[int, float] | None, sampler: Sampler
 ) -> dict[str, TermSum]:
     """Return what a token, of those that the sampler surely keeps, adds to every sum."""
-    kept, _ = weights(target, sampler)
-    ids, w = list(kept), np.array(list(kept.values()))
+    weight_of, _ = weights(target, sampler)
+    ids, w = list(weight_of), np.array(list(weight_of.values()))
     logs = np.log(np.maximum(w, np.finfo(float).tiny))
     functions = {TEMPERATURE: np.maximum(logs, w @ logs - CUT), NUCLEUS: np.cumsum(w) - w >= LIKELIEST}
     if draft:
@@ -109,19 +109,19 @@ def terms(
     return {name: _term(g.astype(float), w, ids.index(token)) for name, g in functions.items()}
 
 
-def _term(g: Floats, w: Floats, place: int) -> TermSum:
+def _term(g: Floats, w: Floats, index: int) -> TermSum:
     expected = float(w @ g)
     centred = g - expected
     return TermSum(
-        excess=float(centred[place]), variance=float(w @ centred**2), third=float(w @ centred**3), expected=expected
+        excess=float(centred[index]), variance=float(w @ centred**2), third=float(w @ centred**3), expected=expected
     )
 
 
 def summed(parts: Iterable[TermSum]) -> TermSum | None:
     """Return several terms together; `None` for none."""
-    every = list(parts)
-    fields = {field: sum(getattr(part, field) for part in every) for field in TermSum.model_fields}
-    return TermSum(**fields) if every else None
+    terms_summed = list(parts)
+    fields = {field: sum(getattr(part, field) for part in terms_summed) for field in TermSum.model_fields}
+    return TermSum(**fields) if terms_summed else None
 
 
 def added(answers: Sequence[TokenScores], name: str) -> TermSum | None:
@@ -147,12 +147,12 @@ def token_tests(arm: Sequence[TokenScores], baseline: Sequence[TokenScores]) -> 
     """Return the p-value of every token-level test of an arm."""
     from scipy.stats import fisher_exact
 
-    found = {name: p_of(total, name) for name in TERMS if (total := added(arm, name)) is not None}
+    p_by_test = {name: p_of(total, name) for name in TERMS if (total := added(arm, name)) is not None}
     table = []
     for answers in (arm, baseline):
         far = sum(answer.far for answer in answers)
         table.append([far, sum(answer.tokens for answer in answers) - far])
-    return found | {FAR: float(fisher_exact(table, alternative="greater").pvalue)}
+    return p_by_test | {FAR: float(fisher_exact(table, alternative="greater").pvalue)}
 
 
 def token_power(arm: Sequence[TokenScores], level: float) -> TokenPower:

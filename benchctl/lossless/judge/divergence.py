@@ -178,7 +178,7 @@ def _lacking(
     evidence: Evidence,
     answer: tuple[str, int],
 ) -> Reason | None:
-    """Return what is missing to explain a divergence from an answer."""
+    """Return what is missing to judge a divergence from an answer."""
     if divergence.unit != "token":
         return because("divergence-no-ids")
     if divergence.baseline_token is None or divergence.arm_token is None:

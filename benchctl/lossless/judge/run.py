@@ -290,14 +290,14 @@ class OutputComparison:
     """Every arm's answers beside the baseline's, laid out once; judged again when more is known of the divergences."""
 
     def __init__(self, run: RunData, *, baseline: str | None = None, arms: list[str] | None = None) -> None:
-        """`arms` limits which are assessed: by name, or all of a recipe's arm. Raises UsageError when no arm is called
+        """`arms` limits which are judged: by name, or all of a recipe's arm. Raises UsageError when no arm is called
         `baseline`."""
         self._conditions = conditions_of(run, baseline)
         self.frames = [condition.frame for condition in self._conditions]
-        judged = (each for each in self._conditions if each.group.judged and greedy(each.frame))
+        judged = (part for part in self._conditions if part.group.judged and greedy(part.frame))
         self._scored_condition = next(judged, self._conditions[0])
         self.frame: Frame = self._scored_condition.frame
-        """Of the condition whose divergences scoring can explain: greedy, one request at a time."""
+        """Of the condition whose divergences can be scored: greedy, one request at a time."""
         self.stored: Evidence = find_evidence(self._scored_condition.group.run, self.frame.arms[self.frame.baseline])
         """What was scored and is kept with the run."""
         self._recipe_arm = {
@@ -315,7 +315,7 @@ class OutputComparison:
 
     @property
     def arms(self) -> list[str]:
-        """Every arm that can be assessed."""
+        """Every arm that can be judged."""
         return _compared_of(self._conditions)
 
     @property
@@ -325,7 +325,7 @@ class OutputComparison:
 
     @property
     def not_judged(self) -> NotJudged | None:
-        """Where losslessness is not assessed; `None` where it is everywhere."""
+        """Where losslessness is not judged; `None` where it is everywhere."""
         return where_not_judged([condition.group for condition in self._conditions])
 
     @property

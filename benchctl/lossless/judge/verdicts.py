@@ -172,7 +172,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         reasons: tuple[Reason, ...] = (doubt,)
     elif unequal:
         broken = partial(rules.broken_by, constrained=constraint is not None)
-        rule = next((found for pair in unequal if (found := broken(*pair))), None)
+        rule = next((broken_rule for pair in unequal if (broken_rule := broken(*pair))), None)
         outcome, reasons = _of_unequal(unequal[0], divergences, rule, constraint, is_greedy=greedy(frame))
     else:
         outcome, reasons = _of_equal(pairs, flaws)

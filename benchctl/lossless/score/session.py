@@ -1,7 +1,7 @@
-"""`benchctl verify-lossless`: scores what no stored score explains of a run's answers, and assesses the arms.
+"""`benchctl verify-lossless`: scores what is not scored yet of a run's answers, and judges the arms.
 
 A run's target is launched again alone and reads divergences and whole answers: a single process serves both, and a
-single file takes what it reads, so that assessing it again launches no engine.
+single file takes what it reads, so that judging it again launches no engine.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Depth = Literal["full", "divergences", "off"]
 
 @dataclass(frozen=True)
 class Verified:
-    """The verdicts on a run's arms, with every difference explained as far as possible."""
+    """The verdicts on a run's arms, with every difference scored as far as possible."""
 
     outputs: OutputComparison
     verdicts: list[Losslessness]
@@ -92,14 +92,14 @@ class Verified:
     scores: TargetScores | None = None
     """Of a run of several parts `None`: each has its own."""
     failure: EngineError | None = None
-    """The engine's failure, where no difference could be explained because of it."""
+    """The engine's failure, where no difference could be scored because of it."""
 
     def baseline_of(self, arm: str) -> str:
         """Return the arm that `arm` is compared with."""
         return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
 
     def only(self, *accepted: LosslessVerdict) -> bool:
-        """Whether every arm that can be assessed has any of these verdicts; false where none can be."""
+        """Whether every arm that can be judged has any of these verdicts; false where none can be."""
         verdicts = [arm.verdict for arm in self.verdicts if arm.verdict != "not judged"]
         return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
 
@@ -120,7 +120,7 @@ class Request:
 
 
 def verify(run: RunData, request: Request) -> Verified:
-    """Compare answers, score what no stored score explains, and assess.
+    """Compare answers, score what is not scored yet, and judge.
 
     Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
 
@@ -159,7 +159,7 @@ def verify(run: RunData, request: Request) -> Verified:
 
 
 def _verified(run: RunData, request: Request) -> Verified:
-    """Explain a run of a single target, or a part of a run."""
+    """Score and judge a run of a single target, or a part of a run."""
     outputs = OutputComparison(run, baseline=request.baseline, arms=request.arms)
     if request.depth == "off":
         stored = outputs.stored
@@ -173,12 +173,12 @@ def _verified(run: RunData, request: Request) -> Verified:
 
 
 def _scored(target: Target, outputs: OutputComparison, request: Request) -> Verified:
-    """Explain a run by scores of its target: of divergences that are not yet explained, then of whole answers."""
+    """Score a run's divergences that are not scored yet, then whole answers, and judge it."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
     stored_verdicts = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
     prefixes = prefixes_to_score(outputs.frame, stored_verdicts)
-    if any(prefix.divergences for prefix in prefixes) and not _is_explained(stored_verdicts):
-        with shown_steps("Explaining what differs", quiet=request.quiet) as show:
+    if any(prefix.divergences for prefix in prefixes) and not _is_scored(stored_verdicts):
+        with shown_steps("Scoring what differs", quiet=request.quiet) as show:
             outcome = session.score_prefixes(prefixes, show)
         failure = outcome.error
         reason = because("divergence-not-replayed")
@@ -207,13 +207,13 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
 
 
 def _if_nothing(failure: EngineError | None, verdicts: list[Losslessness]) -> EngineError | None:
-    """Return the engine's failure where no difference is explained."""
-    explained = any(
+    """Return the engine's failure where no difference is scored."""
+    scored = any(
         comparison.divergence and comparison.divergence.margin is not None
         for arm in verdicts
         for comparison in arm.comparisons
     )
-    return None if explained else failure
+    return None if scored else failure
 
 
 def _announce(plan: ScoringPlan) -> None:
@@ -225,7 +225,7 @@ def _announce(plan: ScoringPlan) -> None:
     Console(stderr=True).print(Text(f"{message} (skip it with --audit divergences)."), soft_wrap=True)
 
 
-def _is_explained(verdicts: list[Losslessness]) -> bool:
+def _is_scored(verdicts: list[Losslessness]) -> bool:
     """Whether every divergence that can be scored has been."""
     divergences = [
         divergence for arm in verdicts for comparison in arm.comparisons for divergence in comparison.divergences
@@ -344,8 +344,8 @@ class ScoringSession:
         answer, relaunch = plan.answer, self._target.again()
         prompt = _prompt_of(relaunch, scorer, answer)
         if prompt is None:
-            known = (answer.task, answer.prompt_idx) in relaunch.prompts
-            outcome.reason = _RENDERED_DIFFERENTLY if known else relaunch.prompts_lack
+            unchanged = (answer.task, answer.prompt_idx) in relaunch.prompts
+            outcome.reason = _RENDERED_DIFFERENTLY if unchanged else relaunch.prompts_lack
             return
         reading = score(scorer, prompt, answer)
         if not plan.scored:

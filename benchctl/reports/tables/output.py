@@ -35,13 +35,13 @@ DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
 
 
-def output_column(header: str, source: Callable[[Any], str | None] | str, key: str = "", **more: Any) -> Column[Any]:  # noqa: ANN401 - further fields of a column
+def output_column(header: str, source: Callable[[Any], str | None] | str, key: str = "", **fields: Any) -> Column[Any]:  # noqa: ANN401 - further fields of a column
     """The verdict on an arm's output, coloured."""
-    column: Column[Any] = Column(header, source, key=key, **more)
+    column: Column[Any] = Column(header, source, key=key, **fields)
     return replace(column, tone=lambda row: OUTPUT_TONE.get(column.value(row) or "", ""))
 
 
-def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
+def verdict_counts(verdicts: Sequence[Losslessness]) -> Table[Losslessness]:
     """A row an arm: the verdict, and how many prompts are of each class."""
 
     def count(kind: PromptClass) -> Column[Losslessness]:
@@ -50,8 +50,8 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
 
         return numeric(kind, value)
 
-    used = [kind for kind in CLASSES if kind == "identical" or any(arm.counts.get(kind) for arm in found)]
-    labels = {arm.arm: f"{arm.arm}{lossy_label(arm.lossy)}" for arm in found}
+    used = [kind for kind in CLASSES if kind == "identical" or any(arm.counts.get(kind) for arm in verdicts)]
+    labels = {arm.arm: f"{arm.arm}{lossy_label(arm.lossy)}" for arm in verdicts}
     return Table(
         "verdicts",
         "Answers against the baseline’s",
@@ -61,21 +61,21 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
             *map(count, used),
             numeric("power", "stated.chance", numbers.percent, optional=True),
         ),
-        found,
+        verdicts,
     )
 
 
-def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Table[Comparison]:
+def divergences(verdicts: Sequence[Losslessness], baseline: str, limit: int) -> Table[Comparison]:
     """A row for each diverging prompt and arm, at most `most` of an arm: where, how far the target prefers its own."""
     diverging = [
         comparison
-        for arm in found
-        for comparison in [comparison for comparison in arm.comparisons if comparison.divergence is not None][:most]
+        for arm in verdicts
+        for comparison in [comparison for comparison in arm.comparisons if comparison.divergence is not None][:limit]
     ]
 
     def beginning(side: str) -> Callable[[Comparison], Cell]:
         def cell(row: Comparison) -> Cell:
-            text, token = (getattr(row.divergence, f"{side}_{what}") for what in ("text", "token"))
+            text, token = (getattr(row.divergence, f"{side}_{part}") for part in ("text", "token"))
             start = Code(chop_cells(one_line(text or "(end)"), DIVERGENCE_CELLS)[0])
             return start if token is None else (start, f"(token {token})")
 
@@ -156,13 +156,13 @@ def scored_divergences(analysis: Analysis) -> Table[Comparison]:
     )
 
 
-def probabilities(found: DivergingAnswer) -> Table[Probability]:
+def probabilities(answer: DivergingAnswer) -> Table[Probability]:
     """What the target alone gave the tokens where two answers diverge, a row a shape."""
     ways = {"decode": "token by token", "prefill": "prompt and answer at once"}
-    fork = found.comparison.divergence
+    divergence = answer.comparison.divergence
 
     def choice(row: Probability) -> str:
-        names = {fork.baseline_token: "the baseline’s", fork.arm_token: "the arm’s"} if fork else {}
+        names = {divergence.baseline_token: "the baseline’s", divergence.arm_token: "the arm’s"} if divergence else {}
         return names.get(row.likeliest, f"token {row.likeliest}")
 
     return Table(
@@ -174,7 +174,7 @@ def probabilities(found: DivergingAnswer) -> Table[Probability]:
             numeric("Arm’s token", "arm", numbers.percent),
             Column("Likeliest", choice),
         ),
-        found.probabilities,
+        answer.probabilities,
     )
 
 
@@ -189,10 +189,10 @@ class TargetNoise:
 
 def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
     """A row for each target and width at which a divergence was assessed, narrowest first."""
-    found = dict.fromkeys(
+    rows = dict.fromkeys(
         TargetNoise(analysis.compared[arm.arm].baseline, noise) for arm in analysis.losslessness for noise in arm.noise
     )
-    targets = list(dict.fromkeys(row.baseline for row in found))
+    targets = list(dict.fromkeys(row.baseline for row in rows))
 
     def diverging(row: TargetNoise) -> str:
         return f"{numbers.count(row.noise.null_divergences)} of {numbers.count(row.noise.null_places)}"
@@ -211,7 +211,7 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
             numeric("Largest", "noise.largest", numbers.nats),
             numeric("Null control: diverges from itself", "noise.null_divergences", cell=diverging),
         ),
-        sorted(found, key=lambda row: (targets.index(row.baseline), row.noise.width)),
+        sorted(rows, key=lambda row: (targets.index(row.baseline), row.noise.width)),
     )
 
 
@@ -231,7 +231,7 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
 
 def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
     """A row an arm, the first baseline before them; none where prompts carry no answers."""
-    found = analysis.accuracy
+    accuracy = analysis.accuracy
 
     def beside(name: str) -> Callable[[ArmAccuracy], Any]:
         """Of an arm that is compared."""
@@ -256,8 +256,8 @@ def accuracy(analysis: Analysis) -> Table[ArmAccuracy]:
                 "answers that ended at max_tokens; without a mark their last number or letter does not count."
             ),
         ),
-        found.arms if found else [],
-        note=accuracy_words.sentence(found) if found else "",
+        accuracy.arms if accuracy else [],
+        note=accuracy_words.sentence(accuracy) if accuracy else "",
     )
 
 
@@ -268,25 +268,25 @@ def _counted(prompts: list[str]) -> str:
 
 def correct_column(analysis: Analysis) -> Column[Any]:
     """How many answers of a row's `arm` are right; no row has any where prompts carry no answers."""
-    found = {row.arm: row for row in analysis.accuracy.arms} if analysis.accuracy else {}
+    by_arm = {row.arm: row for row in analysis.accuracy.arms} if analysis.accuracy else {}
 
     def tone(row: Any) -> Tone:  # noqa: ANN401 - of any table with arms
-        return "bad" if row.arm in found and found[row.arm].worse else ""
+        return "bad" if row.arm in by_arm and by_arm[row.arm].worse else ""
 
     def write(row: ArmAccuracy) -> str:
         return f"{row.correct} of {row.prompts}"
 
-    return numeric("Correct", lambda row: found.get(row.arm), write, tone=tone, optional=True)
+    return numeric("Correct", lambda row: by_arm.get(row.arm), write, tone=tone, optional=True)
 
 
-def margin(fork: FirstDivergence, shape: str) -> str:
+def margin(divergence: FirstDivergence, shape: str) -> str:
     """The margin in a shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
-    found = next((scored for scored in fork.shapes if scored.shape == shape), None)
-    if found is None:
+    read = next((margin_read for margin_read in divergence.shapes if margin_read.shape == shape), None)
+    if read is None:
         return numbers.ABSENT
-    least = "≥ " if shape == "decode" and fork.margin_is_least else ""
-    width = f" ({found.width})" if shape == "verify" else ""
-    return f"{least}{numbers.nats(found.margin)}{width}{' ←' if found.prefers == 'arm' else ''}"
+    at_least = "≥ " if shape == "decode" and divergence.margin_is_least else ""
+    width = f" ({read.width})" if shape == "verify" else ""
+    return f"{at_least}{numbers.nats(read.margin)}{width}{' ←' if read.prefers == 'arm' else ''}"
 
 
 def divergence_start(text: str) -> Code:

@@ -10,8 +10,8 @@ import pytest
 
 from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+from benchctl.experiments.sampling.judge import sampling_verdict
 from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.stored import CHECK, latest_check, open_check
 from benchctl.measurement.plan import SEED_BITS, spread_over_tasks, spread_seed

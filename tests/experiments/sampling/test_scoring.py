@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchctl.experiments.sampling import scoring
-from benchctl.experiments.sampling.conclude import ArmSampling, sampling_verdict
 from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+from benchctl.experiments.sampling.judge import ArmSampling, sampling_verdict
 from benchctl.experiments.sampling.plan import CheckPlan
 from benchctl.experiments.sampling.scoring import sampler_of, score_check
 from benchctl.experiments.sampling.stored import ANSWERS, SCORES, open_check

@@ -167,10 +167,10 @@ class _Judged:
         self._trouble = {name: self._trouble_of(name) for name in self.answers}
         usable = [name for name in self._planned if not (self._trouble[baseline] or self._trouble[name])]
         theirs = self._by_prompt(baseline)
-        both = {name: zip(theirs, self._by_prompt(name), strict=True) for name in usable}
+        pairs_of = {name: zip(theirs, self._by_prompt(name), strict=True) for name in usable}
         self._samples = {
             name: [PromptSamples(theirs, ours) for theirs, ours in pairs if len(theirs) and len(ours)]
-            for name, pairs in both.items()
+            for name, pairs in pairs_of.items()
         }
         scores = {name: [score for score in data.scores if score.arm == name] for name in self.answers}
         self._untrue = _untrue(scores[baseline], self._level)
@@ -220,7 +220,7 @@ class _Judged:
             if answer.token_ids is not None and key in rows:
                 ids = answer.token_ids[: self._tokens]
                 rows[key].append(ids + [END] * (self._tokens - len(ids)))
-        return [np.array(found, dtype=np.int64).reshape(-1, self._tokens) for found in rows.values()]
+        return [np.array(answers, dtype=np.int64).reshape(-1, self._tokens) for answers in rows.values()]
 
     def _trouble_of(self, arm: str) -> str | None:
         """Return why an arm's answers cannot be used, in a sentence."""
@@ -247,13 +247,13 @@ class _Judged:
         """
         names = names_of_tests(self._tokens)
         resamples = round(_HITS * (len(names) * len(self._planned) + sum(map(len, single.values()))) / self._level)
-        found: list[tuple[str, str, float]] = []
+        p_by_test: list[tuple[str, str, float]] = []
         for arm in self._planned:
             samples = self._samples.get(arm)
             ours = p_values(samples, resamples) if samples else [1.0] * len(names)
-            found += [(arm, name, p) for name, p in [*zip(names, ours, strict=True), *single.get(arm, {}).items()]]
+            p_by_test += [(arm, name, p) for name, p in [*zip(names, ours, strict=True), *single.get(arm, {}).items()]]
         tests: dict[str, list[SamplingTest]] = {arm: [] for arm in self._planned}
-        for (arm, name, p), adjusted in zip(found, holm([p for _, _, p in found]), strict=True):
+        for (arm, name, p), adjusted in zip(p_by_test, holm([p for _, _, p in p_by_test]), strict=True):
             if self._samples.get(arm):
                 tests[arm].append(SamplingTest(name=name, p=p, adjusted=adjusted))
         return tests
@@ -283,24 +283,28 @@ class _Judged:
 def _untrue(baseline: Sequence[TokenScores], level: float) -> str | None:
     """Return that the baseline's own tokens contradict the target's distribution; `None` where they do not."""
     sums = {name: total for name in (TEMPERATURE, NUCLEUS) if (total := added(baseline, name)) is not None}
-    wrong = [name for name, total in sums.items() if p_of(total, name) <= level / 2]
-    if not wrong:
+    contradicting = [name for name, total in sums.items() if p_of(total, name) <= level / 2]
+    if not contradicting:
         return None
-    return f"the baseline's own tokens contradict the target's distribution as it was read ({', '.join(wrong)})"
+    return f"the baseline's own tokens contradict the target's distribution as it was read ({', '.join(contradicting)})"
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    reported = [value for value in values if value is not None]
+    return sum(reported) if reported else None
 
 
 def _seen(power: SamplingPower | None, tokens: TokenPower | None) -> str:
     """Return what would have been detected nine times in ten: the smallest shift of a prefix, the smallest change."""
     shifts = [(shift, length) for length, shift in power.shifts.items() if shift is not None] if power else []
-    seen = [f"a shift of total variation of {shift:.2f} in the {prefix_name(m)}" for shift, m in sorted(shifts)[:1]]
-    changes = [found.temperature for found in (power, tokens) if found is not None and found.temperature is not None]
-    seen += [f"a temperature wrong by {100 * min(changes):.2g} %"] if changes else []
-    return " or ".join(seen)
+    detectable = [
+        f"a shift of total variation of {shift:.2f} in the {prefix_name(m)}" for shift, m in sorted(shifts)[:1]
+    ]
+    changes = [
+        source.temperature for source in (power, tokens) if source is not None and source.temperature is not None
+    ]
+    detectable += [f"a temperature wrong by {100 * min(changes):.2g} %"] if changes else []
+    return " or ".join(detectable)
 
 
 def _difference(significant: Sequence[SamplingTest], scores: Sequence[TokenScores]) -> str:
@@ -323,5 +327,5 @@ def _of_tokens(name: str, scores: Sequence[TokenScores]) -> str:
     if name == TEMPERATURE:
         change = 100 * total.excess / total.variance
         return f"Its tokens are {'likelier' if change > 0 else 'less likely'} by {abs(change):.0f} % of a temperature."
-    seen = total.expected + total.excess
-    return f"{name}: {seen:,.0f} of {count:,} tokens, where {total.expected:,.0f} are expected."
+    observed = total.expected + total.excess
+    return f"{name}: {observed:,.0f} of {count:,} tokens, where {total.expected:,.0f} are expected."

@@ -11,7 +11,7 @@ import pytest
 
 from benchctl.data.cell import Cell
 from benchctl.data.manifest import Manifest
-from benchctl.experiments.sampling.conclude import sampling_verdict
+from benchctl.experiments.sampling.judge import sampling_verdict
 from benchctl.experiments.sampling.stored import SampledAnswer, SamplingCheck, SamplingData, SamplingSettings
 
 SEEDS, TOKENS = 120, 4
