@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models import sources
+from benchctl.models import shipped, sources
 from benchctl.models.files import ResolvedPair
 from benchctl.models.hub import OfflineError
 from benchctl.models.quantize import Program
@@ -126,7 +126,7 @@ def test_a_bundled_file_that_was_changed_is_refused(
     facts = {"role": "target", "architecture": "llama", "parameters": 1, "bytes": 1, "licence": "MIT"}
     model = {**facts, "file": "m.gguf", "sha256": "0" * 64}
     (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": model}))
-    monkeypatch.setattr(sources, "bundled_folder", lambda: tmp_path / "bundle")
+    monkeypatch.setattr(shipped, "bundled_folder", lambda: tmp_path / "bundle")
     assert "benchctl ships" in refusal("bundled:m", tmp_path)
     (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": {**model, "file": "gone.gguf"}}))
     assert "gone.gguf" in refusal("bundled:m", tmp_path)
