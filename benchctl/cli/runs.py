@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,9 +53,9 @@ def list_all(
     conditions = [_condition(text) for text in only or ()]
     folders = run_folders(results)
     chosen = folders if everything or conditions else folders[:MOST_LISTED]
-    rows = [row for row in _listed(chosen) if all(row.fits(key, text) for key, text in conditions)]
+    rows = [row for row in _listed(chosen) if all(row.matches(key, text) for key, text in conditions)]
     if as_json:
-        print_json("runs list", [row.as_dict() for row in rows])
+        print_json("runs list", [row.facts for row in rows])
     elif rows:
         _print_table(rows)
         if len(chosen) < len(folders):
@@ -130,18 +131,13 @@ class RunRow:
         compared = [arm for arm in arms if arm.compares and arm.speedup is not None]
         return max(compared, key=lambda arm: arm.speedup or 0.0, default=None)
 
-    @property
-    def result(self) -> str | None:
-        """The fastest arm that drafted, its speed-up and its verdict."""
-        best = self.best
-        return None if best is None else f"{best.name} {best.speedup:.2f}×, {best.lossless or 'not judged'}"
-
-    def fits(self, key: str, text: str) -> bool:
+    def matches(self, key: str, text: str) -> bool:
         """Whether a key of `KEYS` has this text, whatever its case."""
-        return text.lower() in str(self.as_dict()[key] or "").lower()
+        return text.lower() in str(self.facts[key] or "").lower()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the run as `runs list --json` has it."""
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The run as `runs list --json` has it."""
         manifest, best = self.run.manifest, self.best
         return {
             "folder": str(self.run.folder),
@@ -156,7 +152,7 @@ class RunRow:
             "arms": [arm.name for arm in manifest.arms] if manifest else None,
             "blocks": manifest.blocks if manifest else None,
             "finished_cells": self.run.finished_cells,
-            "result": self.result,
+            "result": None if best is None else f"{best.name} {best.speedup:.2f}×, {best.lossless or 'not judged'}",
             "speedup": best.speedup if best else None,
             "verdict": best.lossless if best else None,
             "bytes": self.run.size,
@@ -168,21 +164,21 @@ class RunRow:
 def _listed(folders: Sequence[Path]) -> list[RunRow]:
     """Return the runs with their summaries; those that the cache lacks are made."""
     from benchctl.data.listing import listed_run
-    from benchctl.data.summary import summary_in_cache
+    from benchctl.data.summary import look_up
 
     runs = [listed_run(folder) for folder in folders]
-    summaries = {run.folder: summary_in_cache(run.folder) for run in runs if run.manifest is not None}
-    lacking = [folder for folder, summary in summaries.items() if summary is None]
-    if lacking:  # only then is everything imported that analyses a run
-        from benchctl.analysis.comparison.summary import summaries_or_errors
+    entries = [look_up(run.folder) for run in runs if run.manifest is not None]
+    summaries: Sequence[RunSummary | BenchctlError | None] = [entry.summary for entry in entries]
+    if None in summaries:  # only then is everything imported that analyses a run
+        from benchctl.analysis.comparison.summary import complete
         from benchctl.lossless.judge.run import judge
 
-        computed = summaries_or_errors(lacking, judge)
-        summaries |= {
-            folder: None if isinstance(summary, BenchctlError) else summary
-            for folder, summary in zip(lacking, computed, strict=True)
-        }
-    return [RunRow(run, summaries.get(run.folder)) for run in runs]
+        summaries = complete(entries, judge)
+    by_folder = {
+        entry.run: None if isinstance(summary, BenchctlError) else summary
+        for entry, summary in zip(entries, summaries, strict=True)
+    }
+    return [RunRow(run, by_folder.get(run.folder)) for run in runs]
 
 
 def _print_table(rows: list[RunRow]) -> None:
@@ -193,9 +189,9 @@ def _print_table(rows: list[RunRow]) -> None:
     columns: tuple[Column[RunRow], ...] = (
         Column("recipe", "run.recipe", Name, heads=True),
         Column("run", "run.folder.name"),
-        Column("status", lambda row: row.as_dict()["status"] or "unreadable"),
-        Column("result", "result"),
-        Column("engine", lambda row: row.as_dict()["engine"], least_width=100),
+        Column("status", lambda row: row.facts["status"] or "unreadable"),
+        Column("result", lambda row: row.facts["result"]),
+        Column("engine", lambda row: row.facts["engine"], least_width=100),
         numeric("cells", "run.finished_cells", least_width=120),
         numeric("size", "run.size", numbers.size, least_width=110),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,22 +130,36 @@ def content_digest(run: Path) -> str:
     return total.hexdigest()
 
 
-def summary_in_cache(run: Path) -> RunSummary | None:
-    """Return the summary of a run as its files are now; `None`: the cache has none, or the run cannot be read."""
+@dataclass(frozen=True)
+class CacheEntry:
+    """What the cache holds of a run as its files are now."""
+
+    run: Path
+    digest: str | None
+    """`None`: of a bare file of records, which the cache does not keep, and of a run that cannot be read."""
+    summary: RunSummary | StorageError | None
+    """`None`: the cache has none."""
+
+
+def look_up(run: Path) -> CacheEntry:
+    """Return what the cache holds of a run."""
+    if not (run / MANIFEST).is_file():
+        return CacheEntry(run, None, None)
     try:
-        summary = kept_summary(content_digest(run))
-    except StorageError:
-        return None
+        digest = content_digest(run)
+    except StorageError as error:
+        return CacheEntry(run, None, error)
+    summary = _cached_summary(digest)
     if summary is not None:
         summary.folder = str(run)
-    return summary
+    return CacheEntry(run, digest, summary)
 
 
 def _cached(digest: str) -> Path:
     return cache_folder() / "summaries" / digest
 
 
-def kept_summary(digest: str) -> RunSummary | None:
+def _cached_summary(digest: str) -> RunSummary | None:
     """Return the summary that the cache holds of files with that digest; `None`: there is none, or it is damaged."""
     try:
         content = _cached(digest).read_bytes()

@@ -217,13 +217,13 @@ WHAT_AN_ARM_IS = "Arm: a setting of speculation."
 """For the first table that names arms."""
 
 
-def arm_column(analysis: Analysis, path: str = "arm", *, of: str | None = None, key: str = "arm") -> Column[Any]:
-    """The arm of a row, marked where it is lossy by design; `of`: path of another name to display."""
-    labels, name, display = lossy_labels(analysis), attrgetter(path), attrgetter(of or path)
+def arm_column(analysis: Analysis, path: str = "arm", *, key: str = "arm") -> Column[Any]:
+    """The arm of a row, marked where it is lossy by design."""
+    labels, arm = lossy_labels(analysis), attrgetter(path)
 
     def cell(row: Any) -> Cell:  # noqa: ANN401 - of any table with arms
-        label = labels.get(name(row), "")
-        return (Name(display(row)), label) if label else Name(display(row))
+        label = labels.get(arm(row), "")
+        return (Name(arm(row)), label) if label else Name(arm(row))
 
     return Column("Arm", path, cell=cell, key=key, heads=True, chooses="arm")
 

@@ -97,7 +97,7 @@ class Report:
         if name == "memory_gib":
             return None if setting.memory_bytes is None else setting.memory_bytes / 2**30
         if name == "throughput":
-            return self.reading.load(arm)["throughput"] if setting.one_at_a_time else ...
+            return self.reading.load(arm)["throughput"]
         if name == "gaps_ms":
             gaps = self.reading.throughput(arm, task)
             return [1000 * gap for gap in (gaps["burst_gap_median_s"], gaps["burst_gap_p95_s"]) if gap is not None]
@@ -176,9 +176,8 @@ class Report:
                 ):
                     yield f"losslessness, {row['arm']}: the limit {row['differing_limit']}"
         for row in (self.analysis.get("sweep") or {}).get("levels", []):
-            if self.reading.arms[row["arm"]].one_at_a_time:
-                wanted = self.reading.load(row["arm"])
-                yield from self._row("levels", row, wanted, ("requests", "tokens", "makespan_s", "throughput"))
+            wanted = self.reading.load(row["arm"])
+            yield from self._row("levels", row, wanted, tuple(wanted))
 
     def _row(self, where: str, row: Row, wanted: Row, names: tuple[str, ...]) -> Iterator[str]:
         for name in names:

@@ -41,6 +41,8 @@ class Arm:
     draft: str | None
     argv: list[str]
     one_at_a_time: bool
+    slots: int = 1
+    """Requests of a closed loop in flight at a time; 1 for an open loop."""
     synthetic: bool = False
     attested: set[str] = field(default_factory=set)
     baseline: str = ""
@@ -121,6 +123,7 @@ class Reading:
                 draft=(setup.get("draft") or {}).get("source") if uses_draft else None,
                 argv=arm.get("argv") or [],
                 one_at_a_time=condition[1] == 1 and condition[2] is None,
+                slots=condition[1] if condition[2] is None else 1,
                 synthetic="--spec-synth-rates" in (arm.get("argv") or []),
             )
         for label in labels:  # a study's file has nothing else
@@ -390,15 +393,61 @@ class Reading:
             "records": len(rates),
         }
 
-    def load(self, arm: str) -> Row:
-        """Tokens a second of whole answers, one request at a time: all tokens over the time that was waited."""
-        rows = [row for row in self.rows(arm) if row.get("e2e_s")]
+    def cells(self, arm: str, blocks: list[int] | None = None) -> list[list[Row]]:
+        """The good answers of an arm with a known time, block by block."""
+        by_block: dict[int, list[Row]] = {}
+        for key, record in self.at.items():
+            if key[0] == arm and record.get("e2e_s") and (blocks is None or key[3] in blocks):
+                by_block.setdefault(key[3], []).append(record)
+        return list(by_block.values())
+
+    def load(self, arm: str, blocks: list[int] | None = None) -> Row:
+        """What all requests of an arm got together: docs/method.md, "Concurrency"."""
+        cells = self.cells(arm, blocks)
+        rows = [row for cell in cells for row in cell]
         tokens, waited = sum(row["n_predicted"] for row in rows), sum(row["e2e_s"] for row in rows)
+        one_at_a_time = self.arms[arm].one_at_a_time
+        makespan = waited if one_at_a_time else sum(map(_makespan, cells))
+        windows = [_full_window(cell, self.arms[arm].slots) for cell in cells]
+        if self.arms[arm].slots == 1:
+            windows = [(makespan, tokens)]
+        seconds = sum(window for window, _ in windows)
         return {
             "requests": len(self.rows(arm)),
             "tokens": tokens,
-            "makespan_s": waited,
-            "throughput": tokens / waited if rows else None,
+            "makespan_s": makespan,
+            "window_s": seconds,
+            "drain_share": 1 - seconds / makespan if rows else None,
+            "throughput": sum(inside for _, inside in windows) / seconds if rows else None,
+            "in_flight": waited / makespan if rows else None,
+        }
+
+    def load_speedup(self, arm: str, blocks: list[int] | None = None) -> tuple[float, list[float]]:
+        """Total throughput over the baseline's: over these blocks, and in each."""
+        blocks = self.blocks if blocks is None else blocks
+        pooled, *by_block = (
+            self.load(arm, chosen)["throughput"] / self.load(self.arms[arm].baseline, chosen)["throughput"]
+            for chosen in (blocks, *([block] for block in blocks))
+        )
+        return pooled, by_block
+
+    def latency_speedup(self, arm: str) -> tuple[float, list[float]]:
+        """Tokens over the requests' whole times, over the baseline's: over all blocks, and in each."""
+        pairs = {block: self.pairs(arm, block=block) for block in self.blocks}
+        sums = {
+            block: [(a["n_predicted"], a["e2e_s"], b["n_predicted"], self._baseline_e2e(arm, b)) for a, b in of_block]
+            for block, of_block in pairs.items()
+        }
+        pooled, *by_block = (_ratio(rows) for rows in ([row for rows in sums.values() for row in rows], *sums.values()))
+        return pooled or 0.0, [ratio or 0.0 for ratio in by_block]
+
+    def latencies(self, arm: str) -> dict[str, list[float]]:
+        """Times of a request: to the first token, to the last byte, for a token after the first."""
+        rows = self.rows(arm)
+        return {
+            "ttft": [row["ttft_s"] for row in rows],
+            "e2e": [row["e2e_s"] for row in rows],
+            "tpot": [1 / rate(row) for row in rows],
         }
 
     # Acceptance and what a round costs.
@@ -610,6 +659,45 @@ def sound(row: Row) -> bool:
         or (places and any(later > before for before, later in zip([rounds or out, *places], places, strict=False)))
         or (ids is not None and len(ids) != out)
     )
+
+
+def _makespan(cell: list[Row]) -> float:
+    """Seconds from the first request sent to the last answer's end, added up over the cell's processes."""
+    processes = {row.get("attempt", 0) for row in cell}
+    of_process = [[row for row in cell if row.get("attempt", 0) == process] for process in processes]
+    ends = sum(max(row["sent_s"] + row["e2e_s"] for row in rows) for rows in of_process)
+    return float(ends - sum(min(row["sent_s"] for row in rows) for rows in of_process))
+
+
+def _full_window(cell: list[Row], slots: int) -> tuple[float, float]:
+    """Seconds and tokens while all slots of a closed loop are full, by adding up each token at its own time."""
+    if slots == 1 or len(cell) < slots:
+        return 0.0, 0.0
+    begin = sorted(row["sent_s"] for row in cell)[slots - 1]
+    last_sent = max(row["sent_s"] for row in cell)
+    end = min(over for row in cell if (over := row["sent_s"] + row["e2e_s"]) > last_sent)
+    tokens = 0.0
+    for row in cell:
+        first, last = row["sent_s"] + row["ttft_s"], row["sent_s"] + row["e2e_s"]
+        inside = max(0.0, min(last, end) - max(first, begin))
+        tokens += (begin <= first <= end) + (row["n_predicted"] - 1) * inside / (last - first)
+    return end - begin, tokens
+
+
+def student_ends(middle: float, by_block: list[float], level: float) -> tuple[float, float]:
+    """Student's interval of a ratio over blocks, on logarithms."""
+    logs = list(map(math.log, by_block))
+    return _ends(middle, (statistics.variance(logs) / len(logs), len(logs) - 1), level)
+
+
+def quantile(values: list[float], share: float) -> float | None:
+    """By linear interpolation between the sorted values; `None` where fewer than two lie beyond."""
+    if share != 0.5 and len(values) < round(2 / (1 - share)):
+        return None
+    ranked = sorted(values)
+    position = share * (len(ranked) - 1)
+    low = math.floor(position)
+    return ranked[low] + (position - low) * (ranked[min(low + 1, len(ranked) - 1)] - ranked[low])
 
 
 def _shared(variance: Variance, peers: list[Variance]) -> Variance:

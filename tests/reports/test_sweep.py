@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,8 +16,8 @@ from benchctl.reports.first_screen import screen_rows
 from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from benchctl.words.sweep import crossings
-from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+from tests.oracle.reading import Reading, quantile
 from tests.reports.page_text import page_tables
 
 GAINS = {1: 1.6, 2: 1.3, 4: 1.1, 8: 0.8}
@@ -29,16 +28,14 @@ def server() -> Server:
     return Server(gain=lambda arm, concurrency, temperature: GAINS[concurrency] - (0.2 if arm == "ngram" else 0.0))
 
 
-def reported(
-    folder: Path, sweep: Sweep, server: Server, *, figures: bool = False
-) -> tuple[list[dict[str, Any]], ReportFiles]:
-    records = write_sweep(folder / "run", sweep, server)
+def reported(folder: Path, sweep: Sweep, server: Server, *, figures: bool = False) -> tuple[Reading, ReportFiles]:
+    write_sweep(folder / "run", sweep, server)
     run = open_run(folder / "run")
-    return records, write_report(run, analyse_run(run), folder / "report", figures=figures)
+    return Reading(folder / "run"), write_report(run, analyse_run(run), folder / "report", figures=figures)
 
 
 @pytest.fixture(scope="module")
-def concurrency(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], ReportFiles]:
+def concurrency(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reading, ReportFiles]:
     folder = tmp_path_factory.mktemp("concurrency")
     return reported(folder, Sweep(concurrency=(1, 2, 4, 8), arms=ARMS, prompts=24), server(), figures=True)
 
@@ -50,52 +47,49 @@ def seconds(value: float | None) -> str:
 
 
 def test_every_number_of_the_concurrency_tables_recomputes(
-    concurrency: tuple[list[dict[str, Any]], ReportFiles],
+    concurrency: tuple[Reading, ReportFiles],
 ) -> None:
-    records, files = concurrency
+    reading, files = concurrency
     levels = {row["arm"]: row for row in json.loads(files.analysis.read_text())["sweep"]["levels"]}
     tables = page_tables(files.page.read_text())
     all_requests = tables["By concurrency: all requests together"]
-    assert [row[:2] for row in all_requests] == [[str(level), arm] for level in GAINS for arm in ARMS]
-    for level, arm, throughput, gain, ends, in_flight in all_requests:
-        name, base = f"{arm}-c{level}", f"baseline-c{level}"
-        wanted = recount.totals(records, name, int(level))
+    assert [row[:2] for row in all_requests] == [[str(level), f"{arm}-c{level}"] for level in GAINS for arm in ARMS]
+    for _, arm, throughput, gain, ends, in_flight in all_requests:
+        wanted = reading.load(arm)
         assert (throughput, in_flight) == (f"{wanted['throughput']:.1f}", f"{wanted['in_flight']:.2f}")
-        if arm == "baseline":
+        if arm == reading.arms[arm].baseline:
             assert (gain, ends) == ("", "")
         else:
-            interval = levels[name]["throughput_interval"]
-            assert gain == f"{recount.throughput_speedup(records, name, base, int(level))[0]:.2f}×"
+            interval = levels[arm]["throughput_interval"]
+            assert gain == f"{reading.load_speedup(arm)[0]:.2f}×"
             assert ends == f"{interval['low']:.2f} to {interval['high']:.2f}×"
     one_request = tables["By concurrency: latency of a request (median / p95 / p99)"]
-    for level, arm, requests, ttft, latency, token, gain, _ in one_request:
-        name, base = f"{arm}-c{level}", f"baseline-c{level}"
-        values = recount.latencies(records, name)
+    for _, arm, requests, ttft, latency, token, gain, _ in one_request:
+        values = reading.latencies(arm)
         for shown, key in ((ttft, "ttft"), (latency, "e2e")):
-            assert shown == " / ".join(seconds(recount.quantile(values[key], share)) for share in (0.5, 0.95, 0.99))
+            assert shown == " / ".join(seconds(quantile(values[key], share)) for share in (0.5, 0.95, 0.99))
         assert token == " / ".join(
-            "–" if (value := recount.quantile(values["tpot"], share)) is None else f"{1000 * value:.1f}"
+            "–" if (value := quantile(values["tpot"], share)) is None else f"{1000 * value:.1f}"
             for share in (0.5, 0.95, 0.99)
         ) + " ms"  # fmt: skip
         assert requests == "72"
-        assert gain == ("" if arm == "baseline" else f"{recount.latency_speedup(records, name, base)[0]:.2f}×")
+        is_baseline = arm == reading.arms[arm].baseline
+        assert gain == ("" if is_baseline else f"{reading.latency_speedup(arm)[0]:.2f}×")
 
 
-def test_the_csv_holds_every_level(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
-    records, files = concurrency
+def test_the_csv_holds_every_level(concurrency: tuple[Reading, ReportFiles]) -> None:
+    reading, files = concurrency
     with (files.folder / "conditions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["arm"] for row in rows] == [f"{arm}-c{level}" for level in GAINS for arm in ARMS]
     for row in rows:
-        for key, wanted in recount.totals(records, row["arm"], int(row["concurrency"])).items():
+        for key, wanted in reading.load(row["arm"]).items():
             assert float(row[key]) == pytest.approx(wanted)
-        assert float(row["e2e_median_s"]) == pytest.approx(
-            recount.quantile(recount.latencies(records, row["arm"])["e2e"], 0.5)
-        )
+        assert float(row["e2e_median_s"]) == pytest.approx(quantile(reading.latencies(row["arm"])["e2e"], 0.5))
         assert row["e2e_p99_s"] == ""
 
 
-def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
+def test_the_crossing_comes_first(concurrency: tuple[Reading, ReportFiles]) -> None:
     _, files = concurrency
     crossings = json.loads(files.analysis.read_text())["sweep"]["crossings"]
     places = {crossing["arm"]: crossing["at"] for crossing in crossings}
@@ -109,7 +103,7 @@ def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], Repor
     assert page.index("the curves cross at about") < page.index("<table>")
 
 
-def test_figures_of_what_varies_are_drawn(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
+def test_figures_of_what_varies_are_drawn(concurrency: tuple[Reading, ReportFiles]) -> None:
     _, files = concurrency
     names = {path.name for path in files.figures}
     assert {"by-concurrency.svg", "by-concurrency.png"} < names
@@ -141,21 +135,14 @@ def test_temperature_table_and_figure(tmp_path: Path) -> None:
         gain=lambda arm, concurrency, temperature: 1.5 - 0.5 * temperature,
         accepted=lambda arm, temperature: 0.7 - 0.3 * temperature,
     )
-    records, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), server, figures=True)
+    reading, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), server, figures=True)
     assert {"by-temperature.svg", "by-temperature.png"} < {path.name for path in files.figures}
-    rows = [row for row in page_tables(files.page.read_text())["Every arm by axis"] if row[0] != "baseline"]
-    assert [row[:2] for row in rows] == [["spec_d4", "0"], ["spec_d4", "0.8"]]
-    for _, temperature, _, speed, _, accepted, length, *_ in rows:
-        mine = [record for record in records if record["label"] == f"spec_d4-t{temperature}"]
-        drafted, taken, rounds = (sum(r[key] for r in mine) for key in ("draft_n", "draft_n_accepted", "rounds"))
-        assert (accepted, length) == (f"{100 * taken / drafted:.1f} %", f"{1 + taken / rounds:.2f}")
-        theirs = [record for record in records if record["label"] == f"baseline-t{temperature}"]
-        rates = [
-            sum(r["n_predicted"] - 1 for r in side)
-            / sum((r["n_predicted"] - 1) / r["client_tok_per_sec"] for r in side)
-            for side in (mine, theirs)
-        ]
-        assert speed == f"{rates[0] / rates[1]:.2f}×"
+    rows = [row for row in page_tables(files.page.read_text())["Every arm by axis"] if row[0].startswith("spec")]
+    assert [row[:2] for row in rows] == [["spec_d4-t0", "0"], ["spec_d4-t0.8", "0.8"]]
+    for arm, _, _, speed, _, accepted, length, *_ in rows:
+        counted = reading.acceptance(arm)
+        assert (accepted, length) == (f"{100 * counted['rate']:.1f} %", f"{counted['acceptance_length']:.2f}")
+        assert speed == f"{reading.pooled(arm):.2f}×"
     assert f"spec_d4: {rows[0][3]} at temperature 0, {rows[1][3]} at temperature 0.8" in files.markdown.read_text()
 
 
@@ -167,10 +154,10 @@ def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:
     assert "keeps up with 0.5; does not keep up with 4" in text
     rows = page_tables(files.page.read_text())["By rate: all requests together"]
     assert [(row[0], row[1], row[4]) for row in rows] == [
-        ("0.5", "baseline", "yes"),
-        ("0.5", "spec_d4", "yes"),
-        ("4", "baseline", "no"),
-        ("4", "spec_d4", "no"),
+        ("0.5", "baseline-r0.5", "yes"),
+        ("0.5", "spec_d4-r0.5", "yes"),
+        ("4", "baseline-r4", "no"),
+        ("4", "spec_d4-r4", "no"),
     ]
     assert {"by-rate.svg", "by-rate.png"} < {path.name for path in files.figures}
 

@@ -22,8 +22,8 @@ from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.speed_table import rate_table
 from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import MANIFEST, RunData, open_run
-from benchctl.data.summary import ArmSummary, RunSummary, content_digest, keep_summary, kept_summary
+from benchctl.data.store import RunData, open_run
+from benchctl.data.summary import ArmSummary, CacheEntry, RunSummary, keep_summary, look_up
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.recipes.groups import ComparedArm
 
@@ -164,23 +164,13 @@ def summaries_of(paths: Sequence[Path], judge: Judge) -> list[RunSummary]:
 
 def summaries_or_errors(paths: Sequence[Path], judge: Judge) -> list[RunSummary | BenchctlError]:
     """Return the summary of each run, or the error of a run that cannot be read."""
-    digests = [_digest_or_error(path) for path in paths]
-    kept = [kept_summary(digest) if isinstance(digest, str) else digest for digest in digests]
-    lacking = [(path, judge, digests[index]) for index, path in enumerate(paths) if kept[index] is None]
-    made = iter(on_all_cores(_made, lacking))
-    summaries = [summary if summary is not None else next(made) for summary in kept]
-    for summary, path in zip(summaries, paths, strict=True):
-        if isinstance(summary, RunSummary) and path.is_dir():
-            summary.folder = str(path)
-    return summaries
+    return complete(list(map(look_up, paths)), judge)
 
 
-def _digest_or_error(path: Path) -> str | BenchctlError | None:
-    """Return the digest of a run; `None` for a bare file of records, which the cache does not keep."""
-    try:
-        return content_digest(path) if (path / MANIFEST).is_file() else None
-    except BenchctlError as error:
-        return error
+def complete(entries: Sequence[CacheEntry], judge: Judge) -> list[RunSummary | BenchctlError]:
+    """Return the summary of each run that was looked up in the cache, made where that has none, or its error."""
+    made = iter(on_all_cores(_made, [(entry, judge) for entry in entries if entry.summary is None]))
+    return [next(made) if entry.summary is None else entry.summary for entry in entries]
 
 
 def on_all_cores(function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> list[Result]:
@@ -192,12 +182,12 @@ def on_all_cores(function: Callable[..., Result], calls: Sequence[tuple[Any, ...
         return list(pool.map(function, *zip(*calls, strict=True), chunksize=4))
 
 
-def _made(path: Path, judge: Judge, digest: str | None) -> RunSummary | BenchctlError:
+def _made(entry: CacheEntry, judge: Judge) -> RunSummary | BenchctlError:
     """Summarise a run and keep the summary in the cache."""
     try:
-        summary = summarise(open_run(path), judge)
+        summary = summarise(open_run(entry.run), judge)
     except BenchctlError as error:
         return error
-    if digest is not None:
-        keep_summary(digest, summary)
+    if entry.digest is not None:
+        keep_summary(entry.digest, summary)
     return summary

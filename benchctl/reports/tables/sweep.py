@@ -102,7 +102,6 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
 
     return {
         "arm": arm_column(analysis),
-        "of": arm_column(analysis, of="of", key=""),
         "concurrency": numeric("Concurrency", "concurrency"),
         "rate": numeric("Requested per second", "rate", numbers.short),
         "temperature": numeric("Temperature", "temperature", numbers.short),
@@ -150,7 +149,7 @@ def _by_load(
     varied: list[Dimension] = analysis.sweep.dimensions if analysis.sweep else []
     arrival = bool(levels) and levels[0].rate is not None
     places = ["rate"] * arrival + ["concurrency"] * (not arrival or "concurrency" in varied)
-    places += ["temperature"] * ("temperature" in varied) + ["of"] + list(of_rates) * arrival
+    places += ["temperature"] * ("temperature" in varied) + ["arm"] + list(of_rates) * arrival
     columns = _columns(analysis)
     load = "By rate" if arrival else "By concurrency"
     return Table("levels", f"{load}: {title}", [columns[name] for name in (*places, *names)], levels)
@@ -170,7 +169,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
     rows = axis_rows(analysis)
     axes = varied_axes(row.level for row in rows)
     columns: list[Column[Any]] = [
-        arm_column(analysis, "level.arm", of="level.of"),
+        arm_column(analysis, "level.arm"),
         *(_axis(axis) for axis in axes),
         numeric("tok/s", "level.throughput", numbers.rate, key="tok_per_s").means("prefill included."),
         numeric(

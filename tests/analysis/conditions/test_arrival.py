@@ -12,8 +12,8 @@ from benchctl.analysis.conditions.load import latency_growth
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
-from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+from tests.oracle.reading import Reading
 
 
 def analysed(folder: Path, sweep: Sweep, server: Server | None = None) -> Analysis:
@@ -22,11 +22,12 @@ def analysed(folder: Path, sweep: Sweep, server: Server | None = None) -> Analys
 
 
 def test_numbers_recompute(tmp_path: Path) -> None:
-    records = write_sweep(tmp_path / "run", Sweep(rate=(0.5, 2.0), prompts=24, late_s=0.02), Server(slots=1))
+    write_sweep(tmp_path / "run", Sweep(rate=(0.5, 2.0), prompts=24, late_s=0.02), Server(slots=1))
     analysis = analyse_run(open_run(tmp_path / "run"))
     assert analysis.sweep is not None
+    reading = Reading(tmp_path / "run")
     for row in analysis.sweep.levels:
-        cells = list(recount.cells(records, row.arm).values())
+        cells = reading.cells(row.arm)
         starts = [[r["sent_s"] + r["late_s"] for r in cell] for cell in cells]
         ends = [[r["sent_s"] + r["e2e_s"] for r in cell] for cell in cells]
         arrival = row.arrival
@@ -34,7 +35,7 @@ def test_numbers_recompute(tmp_path: Path) -> None:
         for reported, times in ((arrival.sent_rate, starts), (arrival.finished_rate, ends)):
             assert reported == pytest.approx(3 * 23 / sum(max(time) - min(time) for time in times))
         assert arrival.late_p95_s == pytest.approx(0.02)
-        assert row.throughput == pytest.approx(recount.totals(records, row.arm)["throughput"])
+        assert row.throughput == pytest.approx(reading.load(row.arm)["throughput"])
 
 
 def test_a_server_that_falls_behind_is_reported(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import analyse_run
-from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+from tests.oracle.reading import Reading, quantile, student_ends
 from tests.resealed import reseal
 
 GAINS = {1: 1.6, 2: 1.4, 4: 1.1, 8: 0.8}
@@ -25,45 +25,43 @@ SERVER = Server(gain=lambda arm, concurrency, temperature: GAINS[concurrency])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Analysis]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reading, Analysis]:
     folder = tmp_path_factory.mktemp("sweep") / "run"
-    records = write_sweep(folder, SWEEP, SERVER)
-    return records, analyse_run(open_run(folder))
+    write_sweep(folder, SWEEP, SERVER)
+    return Reading(folder), analyse_run(open_run(folder))
 
 
-def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> None:
-    records, found = made
+def test_every_level_recomputes(made: tuple[Reading, Analysis]) -> None:
+    reading, found = made
     assert found.sweep is not None
     assert [row.arm for row in found.sweep.levels] == [
         f"{arm}-c{level}" for level in (1, 2, 4, 8) for arm in ("baseline", "spec_d4")
     ]
     for row in found.sweep.levels:
-        for key, expected in recount.totals(records, row.arm, row.concurrency).items():
+        for key, expected in reading.load(row.arm).items():
             assert getattr(row, key) == pytest.approx(expected), (row.arm, key)
-        for name, values in recount.latencies(records, row.arm).items():
+        for name, values in reading.latencies(row.arm).items():
             quantiles = getattr(row, name)
-            assert quantiles.median == pytest.approx(recount.quantile(values, 0.5))
-            assert quantiles.p95 == pytest.approx(recount.quantile(values, 0.95))
+            assert quantiles.median == pytest.approx(quantile(values, 0.5))
+            assert quantiles.p95 == pytest.approx(quantile(values, 0.95))
             assert quantiles.p99 is None  # 72 requests are too few for it
         assert (row.requests, row.planned) == (72, 72)
         if row.is_baseline:
             assert (row.throughput_speedup, row.latency_speedup) == (None, None)
             continue
-        for name in ("throughput", "latency"):
-            base = f"baseline-c{row.concurrency}"
-            slots = {"slots": row.concurrency} if name == "throughput" else {}
-            middle, each = getattr(recount, f"{name}_speedup")(records, row.arm, base, **slots)
-            assert getattr(row, f"{name}_speedup") == pytest.approx(middle)
-            ends = getattr(row, f"{name}_interval")
-            claims = len(GAINS) if name == "throughput" else 1  # it holds for the arms of all conditions together
-            low, high = recount.least_interval(middle, each, claims)
-            assert ends.low <= low * 1.0001
-            assert ends.high >= high * 0.9999
-            assert (ends.low, ends.high) == pytest.approx((low, high), rel=0.02)
+        throughput, latency = reading.load_speedup(row.arm), reading.latency_speedup(row.arm)
+        assert (row.throughput_speedup, row.latency_speedup) == pytest.approx((throughput[0], latency[0]))
+        # that of throughput holds for the arms of all conditions together
+        for (middle, by_block), ends, claims in (
+            (throughput, row.throughput_interval, len(GAINS)),
+            (latency, row.latency_interval, 1),
+        ):
+            assert ends is not None
+            assert (ends.low, ends.high) == pytest.approx(student_ends(middle, by_block, 1 - 0.05 / claims))
 
 
 def test_arms_are_compared_with_the_baseline_of_their_own_condition(
-    made: tuple[list[dict[str, Any]], Analysis],
+    made: tuple[Reading, Analysis],
 ) -> None:
     _, found = made
     assert found.baseline == "baseline"
@@ -74,7 +72,7 @@ def test_arms_are_compared_with_the_baseline_of_their_own_condition(
     assert [verdict.speed for verdict in found.verdicts] == ["faster", "faster", "faster", "slower"]
 
 
-def test_the_crossing_is_between_the_levels_where_it_is(made: tuple[list[dict[str, Any]], Analysis]) -> None:
+def test_the_crossing_is_between_the_levels_where_it_is(made: tuple[Reading, Analysis]) -> None:
     _, found = made
     assert found.sweep is not None
     (crossing,) = found.sweep.crossings
@@ -115,12 +113,12 @@ def in_two_processes(record: dict[str, Any]) -> None:
 
 
 def test_overlapping_requests_of_a_resumed_cell_had_too_little_company_to_count(tmp_path: Path) -> None:
-    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=in_two_processes)
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=in_two_processes)
     found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
-    whole = [record for record in records if record["block"] > 0]
+    reading = Reading(tmp_path / "run")
     for row in found.sweep.levels:
-        assert row.throughput == pytest.approx(recount.totals(whole, row.arm, 4)["throughput"])
+        assert row.throughput == pytest.approx(reading.load(row.arm, [1, 2])["throughput"])
     assert len(found.sweep.levels[1].throughput_by_block) == 2
 
 
@@ -135,12 +133,12 @@ def test_what_passes_between_two_requests_alone_is_not_the_engines(tmp_path: Pat
     def rest(record: dict[str, Any]) -> None:
         record["sent_s"] += 0.7 * record["prompt_idx"]  # rendering, counters; or the turns of other arms
 
-    busy = write_sweep(tmp_path / "busy", Sweep(temperature=(0.0, 0.8)))
+    write_sweep(tmp_path / "busy", Sweep(temperature=(0.0, 0.8)))
     write_sweep(tmp_path / "idle", Sweep(temperature=(0.0, 0.8)), edit=rest)
     found = analyse_run(open_run(tmp_path / "idle"))
     assert found.sweep is not None
     for row in found.sweep.levels:
-        assert row.throughput == pytest.approx(recount.totals(busy, row.arm)["throughput"])
+        assert row.throughput == pytest.approx(Reading(tmp_path / "busy").load(row.arm)["throughput"])
         assert row.in_flight == pytest.approx(1)
         if not row.is_baseline:
             assert row.throughput_speedup == pytest.approx(row.latency_speedup)
@@ -151,12 +149,11 @@ def test_cells_that_answered_other_prompts_are_other_work(tmp_path: Path) -> Non
         if (record["label"], record["block"], record["prompt_idx"]) == ("spec_d4", 1, 3):
             record["error"] = {"kind": "http", "message": "HTTP 500"}
 
-    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=fail)
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=fail)
     found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     arm = found.sweep.levels[1]
-    equal = [record for record in records if record["block"] != 1]
-    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(equal, "spec_d4", "baseline", 4)[0])
+    assert arm.throughput_speedup == pytest.approx(Reading(tmp_path / "run").load_speedup("spec_d4", [0, 2])[0])
     assert (len(arm.throughput_by_block), arm.throughput_interval) == (2, None)
 
 
@@ -165,16 +162,16 @@ def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
         if (record["label"], record["block"], record["prompt_idx"]) == ("spec_d4", 0, 3):
             record["sent_s"] = None
 
-    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=forget)
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=forget)
     found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     baseline, arm = found.sweep.levels
-    known = [record for record in records if record["block"] > 0]
-    assert arm.throughput == pytest.approx(recount.totals(known, "spec_d4", 4)["throughput"])
-    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(known, "spec_d4", "baseline", 4)[0])
+    reading = Reading(tmp_path / "run")
+    assert arm.throughput == pytest.approx(reading.load("spec_d4", [1, 2])["throughput"])
+    assert arm.throughput_speedup == pytest.approx(reading.load_speedup("spec_d4", [1, 2])[0])
     assert len(arm.throughput_by_block) == 2
     assert arm.throughput_interval is None
-    assert baseline.throughput == pytest.approx(recount.totals(records, "baseline", 4)["throughput"])
+    assert baseline.throughput == pytest.approx(reading.load("baseline")["throughput"])
 
 
 def test_quantiles_need_requests_beyond_them(tmp_path: Path) -> None:
@@ -263,11 +260,11 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
 
 def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
     """Alone a request is answered four times as fast: over the makespan the drain would count as a gain."""
-    records = write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))
+    write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))
     found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     row = found.sweep.levels[0]
-    expected = recount.totals(records, row.arm, 8)
+    expected = Reading(tmp_path / "run").load(row.arm)
     assert row.drain_share == pytest.approx(expected["drain_share"])
     assert 0.2 < expected["drain_share"] < 0.8
     assert row.throughput == pytest.approx(expected["throughput"])
