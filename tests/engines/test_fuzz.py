@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from benchctl.engines.base import Ledger, Scores
 from benchctl.engines.common.completion_stream import CompletionReader
-from benchctl.engines.common.drafts import Tally, read_counters, read_total, since
+from benchctl.engines.common.drafts import Tally, counted_since, read_counters, read_total
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
 from benchctl.engines.common.drafts import verified_ledger as sglang_ledger
 from benchctl.engines.common.http import HttpClient, Reply
@@ -201,8 +201,8 @@ def test_counters_are_read_as_far_as_they_go() -> None:
         counters = read_counters(text, "vllm")
         for counted in (counters.rounds, counters.drafted, counters.accepted, *(counters.accepted_by_position or ())):
             assert counted is None or 0 <= counted <= 6 * 2**53
-        since(sound, counters)
-        since(counters, sound)
+        counted_since(sound, counters)
+        counted_since(counters, sound)
         read_total(text, "vllm:generation_tokens_total")
         SEEN["counters: read"] += 1
 

@@ -76,7 +76,7 @@ def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
         yield ("", None) if sample is None else (sample[1] or "", _number(sample[2]))
 
 
-def settled(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
+def wait_until(read: Callable[[], Reading], good: Callable[[Reading], bool], within_s: float) -> Reading:
     """Return what `read` returns once it is good, or so many seconds later: engines count and log beside answers."""
     deadline = time.monotonic() + within_s
     while True:
@@ -99,7 +99,7 @@ def by_length(rounds: Iterable[tuple[int, int]], longest: int) -> tuple[int, ...
     return tuple(counts[1:])
 
 
-def since(before: Ledger, after: Ledger) -> Ledger:
+def counted_since(before: Ledger, after: Ledger) -> Ledger:
     """Return what was counted between two readings; servers list a position once something was accepted there."""
 
     def more(name: str) -> int | None:

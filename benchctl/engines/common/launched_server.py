@@ -286,7 +286,7 @@ CHECK_THE_DRAFT = (
 )
 
 
-def concluded(evidence: Sequence[str], failure: Reason | None, *, requested: bool, drafted: object) -> Attestation:
+def conclude(evidence: Sequence[str], failure: Reason | None, *, requested: bool, drafted: object) -> Attestation:
     """Return the attestation: `failed`, `off`, or `active` where `drafted` is true, else `idle`."""
     if failure is not None:
         return Attestation("failed", tuple(evidence), *failure)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
-from benchctl.engines.common.drafts import Tally, by_length, since
+from benchctl.engines.common.drafts import Tally, by_length, counted_since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
-    concluded,
+    conclude,
     drafted_nothing,
     other_model,
     unrequested,
@@ -50,14 +50,14 @@ _MIB = 1 << 20
 
 def make_ledger(before: Ledger, after: Ledger, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
     """Return the ledger of the request between two readings; all `None` where nothing speculates or drafted."""
-    ledger = since(before, after)
+    ledger = counted_since(before, after)
     drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
     if drafted is not None:
         ledger = replace(ledger, drafted=drafted, accepted=ledger.accepted if accepted is None else accepted)
     return ledger if speculating or ledger.drafted else Ledger()
 
 
-def against(tally: Tally, counters: Ledger) -> str | None:
+def counter_line(tally: Tally, counters: Ledger) -> str | None:
     """Return a sentence that compares the server's counters with all answers; `None` where either is not reported."""
     agrees = tally.agrees(counters)
     if agrees is None:
@@ -202,7 +202,7 @@ def attest(observed: LlamaObserved) -> Attestation:
     """Return the attestation of a cell."""
     telling = [line.strip() for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     evidence = [f"log: {line}" for line in telling]
-    evidence.append(f"GET /slots: speculative = {rendered(observed.slots or ())}")
+    evidence.append(f"GET /slots: speculative = {slot_states(observed.slots or ())}")
     evidence.append(f"GET /props: total_slots = {observed.total_slots}, model_path = {observed.model_path}")
     evidence.append(f"draft tokens so far: {'not reported' if observed.drafted is None else observed.drafted}")
     evidence += [] if observed.counted is None else [observed.counted]
@@ -218,7 +218,7 @@ def attest(observed: LlamaObserved) -> Attestation:
         message = f"The engine's counters contradict its own log: {mismatch}."
         failure = message, "Report it to the maintainer of this build of llama-server."
     failure = failure or (_not_speculating(observed) if observed.requested.types else _speculating(observed))
-    return concluded(evidence, failure, requested=bool(observed.requested.types), drafted=observed.drafted)
+    return conclude(evidence, failure, requested=bool(observed.requested.types), drafted=observed.drafted)
 
 
 def speculating(slots: Sequence[object]) -> tuple[bool | None, ...]:
@@ -232,7 +232,7 @@ def reports(slots: Sequence[bool | None] | None) -> bool:
     return bool(slots) and None not in (slots or ())
 
 
-def rendered(slots: Sequence[bool | None]) -> str:
+def slot_states(slots: Sequence[bool | None]) -> str:
     """Return the states of slots as a short line."""
     states = ["not reported" if state is None else str(state).lower() for state in slots]
     return one_line(", ".join(states), 600) or "not reported"

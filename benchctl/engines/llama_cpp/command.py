@@ -107,16 +107,16 @@ def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
 
 def slots_of(argv: Sequence[str]) -> int:
     """Return how many slots a command line of `command_line` requests."""
-    return int(given(argv, ("-np",)) or 1)
+    return int(value_of(argv, ("-np",)) or 1)
 
 
 def with_one_slot(argv: Sequence[str]) -> tuple[str, ...]:
     """Return a command line of `command_line` for a single slot of the same context: what is given last holds."""
-    slots, context = slots_of(argv), int(given(argv, ("-c",)) or 0)
+    slots, context = slots_of(argv), int(value_of(argv, ("-c",)) or 0)
     return tuple(argv) if slots == 1 else (*argv, "-np", "1", "-c", str(context // slots))
 
 
-def given(argv: Sequence[str], names: Sequence[str]) -> str | None:
+def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
     """Return the value that a command line gives an option last, under any of its names."""
     return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
 

@@ -27,8 +27,8 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_error
-from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
-from benchctl.engines.llama_cpp.command import BATCH, given
+from benchctl.engines.llama_cpp.attest import make_ledger, slot_states, speculating
+from benchctl.engines.llama_cpp.command import BATCH, value_of
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.stream import LAST_TOKENS, prompt_text, scoring_body, tokenize
@@ -96,12 +96,12 @@ def split_batch(argv: Sequence[str], flags: Flags) -> int | None:
 
     It keeps checkpoints of models whose memory cannot go back: recurrent states, and attention in a sliding window.
     """
-    if "--ctx-checkpoints" not in flags or given(argv, flags.all_names("--ctx-checkpoints")) == "0":
+    if "--ctx-checkpoints" not in flags or value_of(argv, flags.all_names("--ctx-checkpoints")) == "0":
         return None
-    model = Path(given(argv, flags.all_names("--model")) or "")
+    model = Path(value_of(argv, flags.all_names("--model")) or "")
     header, memory = read_header(model), read_facts(model).memory
     window = header.integer(f"{header.text('general.architecture')}.attention.sliding_window")
-    return int(given(argv, flags.all_names("--ubatch-size")) or BATCH) if memory != "attention" or window else None
+    return int(value_of(argv, flags.all_names("--ubatch-size")) or BATCH) if memory != "attention" or window else None
 
 
 class Served(EndpointTarget):
@@ -207,7 +207,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     reading = _metrics(pages)
     evidence = (
         f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
-        f"GET /slots: speculative = {rendered(reported)}",
+        f"GET /slots: speculative = {slot_states(reported)}",
         str(reading or MetricsReading(Ledger(), None)),
     )
     return Recognised(version, any(reported) if reported else None, reading, evidence)

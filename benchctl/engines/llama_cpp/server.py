@@ -11,16 +11,16 @@ from typing import Any
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
-from benchctl.engines.common.drafts import read_counters, read_drafts, settled
+from benchctl.engines.common.drafts import read_counters, read_drafts, wait_until
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,
-    against,
     attest,
     contradiction,
+    counter_line,
     make_ledger,
     read_counts,
     read_memory,
@@ -165,7 +165,7 @@ class LlamaServer(LaunchedServer):
         if not ledger.drafted or self._overlapping or self._logged is None:
             return None
         before, drafted = self._logged, self._logged.drafted + ledger.drafted
-        self._logged = now = settled(
+        self._logged = now = wait_until(
             lambda: read_counts(self.log_tail(_ENDING_LINES)),
             lambda counts: counts is not None and counts.drafted >= drafted,
             _TIMING_S,
@@ -185,7 +185,7 @@ class LlamaServer(LaunchedServer):
                 log.seek(self._traced)
                 return with_rounds(ledger, log.read().decode("utf-8", "replace"))
 
-        with_positions = settled(read, lambda rounds: rounds is not None, _TIMING_S)
+        with_positions = wait_until(read, lambda rounds: rounds is not None, _TIMING_S)
         self._traced = self._log_path.stat().st_size
         return with_positions or ledger
 
@@ -237,7 +237,7 @@ class LlamaServer(LaunchedServer):
         def settles(lines: list[str]) -> bool:
             return self._overlapping or contradiction(read_counts(lines), counters, self._tally.drafted) is None
 
-        log = settled(self._log, settles, _LOGGING_S)
+        log = wait_until(self._log, settles, _LOGGING_S)
         self._counts_replays = counters.drafted is None and uses_checkpoints(log)
         return attest(
             LlamaObserved(
@@ -253,7 +253,7 @@ class LlamaServer(LaunchedServer):
                 answers=self._tally.drafted,
                 requested_slots=self._slots,
                 device=self._spec.device,
-                counted=against(self._tally, self._before_recovery or counters) if self._overlapping else None,
+                counted=counter_line(self._tally, self._before_recovery or counters) if self._overlapping else None,
             )
         )
 

@@ -72,7 +72,7 @@ def _takes(type_name: str, key: str, flags: Flags) -> bool:
     return bool(_flags_of(type_name, key, flags))
 
 
-def _given(speculation: Speculation) -> dict[str, int | float]:
+def _keys_set(speculation: Speculation) -> dict[str, int | float]:
     values = {key: getattr(speculation, key) for key in KEYS}
     return {key: value for key, value in values.items() if value is not None}
 
@@ -104,7 +104,7 @@ def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
         return problems
     if len(speculation.types) > 1 and not flags.takes_several_types:
         problems.append(f"This llama-server takes one type at a time, not {' and '.join(speculation.types)}.")
-    for key in _given(speculation):
+    for key in _keys_set(speculation):
         if not any(_takes(name, key, flags) for name in speculation.types):
             usable = sorted({word for name in speculation.types for word in KEYS if _takes(name, word, flags)})
             problems.append(
@@ -231,7 +231,7 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
     if speculation is None:
         return ["--spec-type", "none"] if "--spec-type" in flags else []
     type_words = [names[name] for name in speculation.types if names[name]]
-    values, options = _given(speculation), speculation.options or {}
+    values, options = _keys_set(speculation), speculation.options or {}
     type_settings = _beside_the_type(options, flags) if type_words else {}
     if flags.types_take_keys and type_words:
         settings = {_BESIDE_THE_TYPE[key]: value for key, value in values.items()} | type_settings

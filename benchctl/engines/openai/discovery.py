@@ -21,7 +21,7 @@ import msgspec
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, AttestationState, Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.drafts import Drafts, Tally, since
+from benchctl.engines.common.drafts import Drafts, Tally, counted_since
 from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import count_in, seconds_in
@@ -59,7 +59,7 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     """Inspect every path at which a server may report something. Raises EngineError when there is no answer or no
     access."""
     models, context = _models(client, address)
-    listed = f"GET /v1/models: {'not reported' if models is None else shown(models) or 'none'}"
+    listed = f"GET /v1/models: {'not reported' if models is None else list_names(models) or 'none'}"
     pages = Pages(client, address.root)
     for kind, adapter in registered().adapters.items():
         reader: ServerFamily | None = resolve_name(adapter.endpoint) if adapter.endpoint else None
@@ -89,7 +89,7 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
     return names, count_in(listed[0].max_model_len, 2**31) if listed else None
 
 
-def shown(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return the first names of what is served as a line."""
     rest_of_list = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + rest_of_list
@@ -103,14 +103,14 @@ def endpoint_ledger(
 
     `earlier`, `later`: the counters before and after it, empty where other requests were in flight.
     """
-    shown = Ledger() if drafts is None else drafts.ledger
+    by_shape = Ledger() if drafts is None else drafts.ledger
     if endpoint.reader is None:
-        return since(earlier, later) if shown == Ledger() else shown
+        return counted_since(earlier, later) if by_shape == Ledger() else by_shape
     ledger = endpoint.reader.ledger(endpoint, answer.extra, earlier, later)
-    return replace(ledger, **{name: count for name, count in vars(shown).items() if getattr(ledger, name) is None})
+    return replace(ledger, **{name: count for name, count in vars(by_shape).items() if getattr(ledger, name) is None})
 
 
-def alone(before: MetricsReading | None, after: MetricsReading | None, n_predicted: int) -> bool:
+def only_ours(before: MetricsReading | None, after: MetricsReading | None, n_predicted: int) -> bool:
     """Whether no other client's tokens were generated between two readings."""
     if before is None or after is None or before.generated is None or after.generated is None:
         return False

@@ -27,9 +27,9 @@ from benchctl.engines.openai.discovery import (
     Endpoint,
     check_key,
     discover,
+    list_names,
     parse_address,
     read_key,
-    shown,
 )
 from benchctl.engines.openai.server import EndpointLaunch, EndpointServer, unsupported
 from benchctl.engines.registry import FoundEngine
@@ -304,7 +304,7 @@ class OpenAiEngine:
         if not name and served and len(served) == 1:
             return served[0]
         message = f"The endpoint does not serve '{one_line(name, 120)}'." if name else "No model is named."
-        listed = shown(served or ()) or "nothing"
+        listed = list_names(served or ()) or "nothing"
         raise UsageError(
             message, where=f"models.target (arm {arm.name})", fix=f"Name one, served:NAME; it lists {listed}."
         )

@@ -21,7 +21,7 @@ from benchctl.engines.common.completion_stream import (
     first_choice,
     piece_of,
 )
-from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, settled
+from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, wait_until
 from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pages, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -29,11 +29,11 @@ from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.engines.openai.discovery import (
     Address,
     EndpointObserved,
-    alone,
     attest,
     discover,
     endpoint_ledger,
     engine_times,
+    only_ours,
 )
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -198,7 +198,7 @@ class EndpointServer:
     def _ledger(self, answer: StreamedAnswer, before: MetricsReading | None, n_predicted: int) -> Ledger:
         """Return the answer's ledger, and count it among what was observed."""
         after = self._counted(before, n_predicted)
-        ours = alone(before, after, n_predicted)
+        ours = only_ours(before, after, n_predicted)
         earlier, later = (reading.counters if ours and reading else Ledger() for reading in (before, after))
         ledger = endpoint_ledger(self._first, answer, earlier, later, self._drafts(answer, n_predicted))
         self._seen.tally.add(n_predicted, ledger)
@@ -294,7 +294,7 @@ class EndpointServer:
         if before is None or before.generated is None:
             return None
         enough = before.generated + n_predicted
-        return settled(self._reading, lambda after: after is None or (after.generated or 0) >= enough, _COUNTING_S)
+        return wait_until(self._reading, lambda after: after is None or (after.generated or 0) >= enough, _COUNTING_S)
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -23,7 +23,7 @@ from benchctl.engines.common.launched_server import (
     LaunchedServer,
     StartUp,
     check_tools,
-    concluded,
+    conclude,
     drafted_nothing,
     other_model,
     unrequested,
@@ -219,7 +219,7 @@ def attest(
     if algorithm and not failure and not drafted and not accepted and rounds:
         reason = f"SGLang verified {rounds} rounds and accepted nothing; it does not report whether it drafted."
         return Attestation("unverified", tuple(evidence), reason)
-    return concluded(evidence, failure, requested=bool(algorithm), drafted=drafted or accepted)
+    return conclude(evidence, failure, requested=bool(algorithm), drafted=drafted or accepted)
 
 
 def _wrong_server(requested: Mapping[str, str], info: Mapping[str, Any], cached: int) -> Reason | None:

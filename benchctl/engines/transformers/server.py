@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import DEEPEST, Tally
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
+from benchctl.engines.common.launched_server import LaunchedServer, check_tools, conclude, drafted_nothing
 from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import prompt_ids, protocol_error, seconds_in
@@ -63,7 +63,7 @@ def attest(
     failure = _wrong(info, tally, model, dtype, speculation)
     if contradiction is not None:
         failure = f"The server's figures contradict each other: {contradiction}.", _REPORT
-    return concluded(evidence, failure, requested=speculation is not None, drafted=tally.drafted)
+    return conclude(evidence, failure, requested=speculation is not None, drafted=tally.drafted)
 
 
 def _wrong(

@@ -19,7 +19,7 @@ from benchctl.engines.common.drafts import contradictions as count_contradiction
 from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
-    concluded,
+    conclude,
     drafted_nothing,
     other_model,
     unrequested,
@@ -61,9 +61,9 @@ def attest(observed: VllmObserved) -> Attestation:
     counted = observed.counters
     evidence = [f"log: {line}" for line in telling]
     evidence += [f"GET /v1/models: root = {observed.model_path}", str(MetricsReading(counted, None))]
-    evidence += [*drafts_of(observed.tally), *(f"contradiction: {text}" for text in observed.contradictions)]
+    evidence += [*tally_lines(observed.tally), *(f"contradiction: {text}" for text in observed.contradictions)]
     failure = _wrong_server(observed, started) or _wrong_speculation(observed, started) or _wrong_counts(observed)
-    return concluded(evidence, failure, requested=observed.method is not None, drafted=counted.drafted)
+    return conclude(evidence, failure, requested=observed.method is not None, drafted=counted.drafted)
 
 
 def _wrong_server(observed: VllmObserved, started: str) -> Reason | None:
@@ -149,7 +149,7 @@ def _rendered(counted: Ledger) -> str:
     return counts if places is None else f"{counts} ({', '.join(map(str, places))} by position)"
 
 
-def drafts_of(tally: Tally) -> list[str]:
+def tally_lines(tally: Tally) -> list[str]:
     """Return the acceptance over all answers, by vLLM's definition and by benchctl's, an observation a line."""
     if tally.drafted is None:
         return []
@@ -165,7 +165,7 @@ def drafts_of(tally: Tally) -> list[str]:
     return lines
 
 
-def against(tally: Tally, counted: Ledger) -> list[str]:
+def mismatches(tally: Tally, counted: Ledger) -> list[str]:
     """Return what contradicts the server's counters over its whole life; only they include broken requests."""
     if tally.broken or tally.agrees(counted) is not False:
         return []

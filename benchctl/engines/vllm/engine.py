@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
-from benchctl.engines.common.drafts import since, step_ledger
+from benchctl.engines.common.drafts import counted_since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -347,7 +347,7 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Ledger, after:
     ledger = step_ledger(metrics) if isinstance(metrics, dict) else Ledger()
     if ledger != Ledger():
         return ledger
-    return since(before, after)
+    return counted_since(before, after)
 
 
 def _scorer(target: EndpointTarget) -> VllmScorer:

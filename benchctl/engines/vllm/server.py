@@ -13,13 +13,13 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
-from benchctl.engines.common.drafts import read_counters, read_total, settled, since, step_ledger
+from benchctl.engines.common.drafts import counted_since, read_counters, read_total, step_ledger, wait_until
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
 from benchctl.engines.common.log import Reason, first_reason, read_causes, read_log
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.attest import VllmObserved, against, attest, contradictions, plain_steps, tokens_a_step
+from benchctl.engines.vllm.attest import VllmObserved, attest, contradictions, mismatches, plain_steps, tokens_a_step
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
@@ -111,7 +111,7 @@ class VllmServer(LaunchedServer):
         if not self._healthy():
             raise self._broken_off("The engine is no longer healthy")
         models = self.http.get_json("/v1/models")
-        reading = settled(self._reading, lambda reading_now: not against(self._tally, reading_now[0]), _COUNTING_S)
+        reading = wait_until(self._reading, lambda counts: not mismatches(self._tally, counts[0]), _COUNTING_S)
         return attest(
             VllmObserved(
                 method=self._method,
@@ -119,7 +119,7 @@ class VllmServer(LaunchedServer):
                 requested_model=self._model,
                 counters=reading[0],
                 tally=self._tally,
-                contradictions=[*self._contradictions, *against(self._tally, reading[0])],
+                contradictions=[*self._contradictions, *mismatches(self._tally, reading[0])],
                 log=self._log(),
                 prefix_caching=self._prefix_caching,
             )
@@ -146,12 +146,12 @@ class VllmServer(LaunchedServer):
         expected = (reported.drafted, reported.rounds)
 
         def agrees(after: tuple[Ledger, int | None]) -> bool:
-            counted = since(before[0], after[0])
+            counted = counted_since(before[0], after[0])
             return (counted.drafted, counted.rounds) == expected
 
-        after = settled(self._reading, agrees, _COUNTING_S)
+        after = wait_until(self._reading, agrees, _COUNTING_S)
         steps = None if before[1] is None or after[1] is None else after[1] - before[1]
-        return since(before[0], after[0]), steps
+        return counted_since(before[0], after[0]), steps
 
     @cached_property
     def _batch(self) -> int | None:
@@ -179,7 +179,7 @@ class VllmServer(LaunchedServer):
     def _crash(self, message: str, reason: str) -> EngineError:
         """Wait a moment for the log to show the reason."""
         within_s = 0.0 if self._stopping else _TELLING_S
-        settled(self._log, lambda lines: first_reason(lines, _KNOWN) is not None, within_s)
+        wait_until(self._log, lambda lines: first_reason(lines, _KNOWN) is not None, within_s)
         return super()._crash(message, reason)
 
 

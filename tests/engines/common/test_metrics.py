@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.drafts import read_counters, read_total, since
+from benchctl.engines.common.drafts import counted_since, read_counters, read_total
 
 VLLM = """# TYPE vllm:spec_decode_num_drafts_total counter
 vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 66.0
@@ -29,9 +29,11 @@ def test_absent_counters_are_none() -> None:
 
 def test_between_two_readings() -> None:
     late = Ledger(9, 5, 3, accepted_by_position=(3, 2))
-    assert since(Ledger(4, 2, 1, accepted_by_position=(2,)), late) == Ledger(5, 3, 2, accepted_by_position=(1, 2))
-    assert since(Ledger(), late) == Ledger(accepted_by_position=(3, 2))
-    assert since(Ledger(4, 2, 1, accepted_by_position=(2,)), Ledger()) == Ledger()
+    assert counted_since(Ledger(4, 2, 1, accepted_by_position=(2,)), late) == Ledger(
+        5, 3, 2, accepted_by_position=(1, 2)
+    )
+    assert counted_since(Ledger(), late) == Ledger(accepted_by_position=(3, 2))
+    assert counted_since(Ledger(4, 2, 1, accepted_by_position=(2,)), Ledger()) == Ledger()
 
 
 def test_no_position_is_deeper_than_a_draft_can_be() -> None:

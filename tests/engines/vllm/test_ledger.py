@@ -11,8 +11,8 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.drafts import Tally, read_counters, read_total, since, step_ledger
-from benchctl.engines.vllm.attest import against, contradictions, drafts_of, plain_steps, tokens_a_step
+from benchctl.engines.common.drafts import Tally, counted_since, read_counters, read_total, step_ledger
+from benchctl.engines.vllm.attest import contradictions, mismatches, plain_steps, tally_lines, tokens_a_step
 from tests.engines.cells import read
 
 DATA = Path(__file__).parent / "data"
@@ -37,7 +37,7 @@ def counted() -> tuple[Ledger, int]:
     """What the same server's /metrics counted meanwhile: counters of speculation, steps of the engine."""
     before, after = ((DATA / f"metrics_{when}.txt").read_text() for when in ("before", "after"))
     steps = (read_total(after, STEPS) or 0) - (read_total(before, STEPS) or 0)
-    return since(read_counters(before, "vllm"), read_counters(after, "vllm")), steps
+    return counted_since(read_counters(before, "vllm"), read_counters(after, "vllm")), steps
 
 
 def test_a_real_answer_is_read_whole(answer: StreamedAnswer) -> None:
@@ -141,20 +141,20 @@ def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Ledger, int]) -
 def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, counted: tuple[Ledger, int]) -> None:
     tally = Tally()
     tally.add(96, replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])))
-    lines = drafts_of(tally)
+    lines = tally_lines(tally)
     assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in lines
     assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in lines
-    assert against(tally, counted[0]) == []
-    (sentence,) = against(tally, replace(counted[0], accepted=10))
+    assert mismatches(tally, counted[0]) == []
+    (sentence,) = mismatches(tally, replace(counted[0], accepted=10))
     assert "all answers together count 11 of 44" in sentence
     tally.broken += 1
-    assert against(tally, replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
+    assert mismatches(tally, replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
 
 
 def test_unknown_steps_are_reported_as_unknown(ledger: Ledger) -> None:
     tally = Tally()
     tally.add(96, ledger)
-    assert any("not reported" in line for line in drafts_of(tally))
+    assert any("not reported" in line for line in tally_lines(tally))
 
 
 def test_how_much_of_a_prompt_is_read_in_one_step() -> None:
