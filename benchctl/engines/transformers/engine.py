@@ -200,9 +200,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         for arm in recipe.arms:
             arm_problems = [_NO_ARGS] if arm.args else []
             if arm.overlapping:
-                arm_problems.append(
-                    "transformers answers one request at a time: leave `concurrency` at 1 and `rate` out."
-                )
+                arm_problems.append("transformers answers one request at a time; leave out `concurrency` and `rate`.")
             if arm.speculation is not None:
                 arm_problems += speculation_problems(arm.speculation, models) or self._lacking(arm.speculation)
             problems += [f"arm {arm.name}: {text}" for text in arm_problems]

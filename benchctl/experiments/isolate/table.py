@@ -134,13 +134,9 @@ def _described(
     only = len(patterns) > len(quantized)
     named = quantized if only else patterns
     families_named = {name.split(".", 2)[-1] if name.startswith("blk.") else name for name in named}
-    in_layers = any(pattern.startswith("blk.") for pattern in patterns)
-    order = (2 + only, in_layers, len(named) > 1)
-    return (
-        order,
-        f"{'only' if only else 'kept'}: {', '.join(named)}",
-        _ROLES.get(families_named.pop()) if len(families_named) == 1 else None,
-    )
+    role = _ROLES.get(families_named.pop()) if len(families_named) == 1 else None
+    order = (2 + only, any(pattern.startswith("blk.") for pattern in patterns), len(named) > 1)
+    return order, f"{'only' if only else 'kept'}: {', '.join(named)}", role
 
 
 def tensors_beside(run: Path, named: Path | None) -> Tensors | None:

@@ -155,9 +155,8 @@ def fit(
 
     def searching(chosen: Sequence[str], per_block: int) -> float:
         by_cost = sorted(chosen, key=lambda arm: -costs[arm].cell(per_block))  # the dear ones may be those that stay
-        return sum(
-            LEAST_BLOCKS * block_cost(by_cost[:rung], baseline, costs, per_block) for rung in rungs_of(len(by_cost))
-        )
+        rungs = rungs_of(len(by_cost))
+        return LEAST_BLOCKS * sum(block_cost(by_cost[:arms_left], baseline, costs, per_block) for arms_left in rungs)
 
     fresh = partial(fresh_cost, baseline=baseline, costs=costs, tasks=tasks)
     shortest_s = spent_s + min(searching([arm], 1) + fresh([arm]) for arm in arms)

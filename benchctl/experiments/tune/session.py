@@ -70,17 +70,15 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
                 fix="Write the arms in a recipe and give --only-arms.",
             )
         arms += _new_arms(prepared_setup.engine.search_space(prepared_setup.models), arms, setup)
-    candidates = with_arms(prepared, arms)
-    honest = [
-        arm for arm in arms if not lossy_of(candidates.setups[arm.setup].recipe, arm, candidates.launches[arm.name])
-    ]
-    if len(honest) < 2:
+    result = with_arms(prepared, arms)
+    lossless = [arm for arm in arms if not lossy_of(result.setups[arm.setup].recipe, arm, result.launches[arm.name])]
+    if len(lossless) < 2:
         raise UsageError(
             "There is nothing to search: no arm but the baseline.",
             where=recipe.name,
             fix="Name settings: --type, --depth, or arms of a recipe.",
         )
-    return candidates if len(honest) == len(arms) else with_arms(prepared, honest)
+    return result if len(lossless) == len(arms) else with_arms(prepared, lossless)
 
 
 def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str]) -> RunData:

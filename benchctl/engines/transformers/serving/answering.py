@@ -180,10 +180,8 @@ class Comparing:
     def _logits(self, reading: Passage) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, Any]]:
         """Return the target's logits before every token of the answer, by start those of the draft, and seconds: of
         single steps, and by width of passes over several tokens."""
-        state, draft_state = (
-            State(self._decoder),
-            State(self._model, reading.prompt) if self._model is not None else None,
-        )
+        state = State(self._decoder)
+        draft_state = State(self._model, reading.prompt) if self._model is not None else None
         target = [state.advance(reading.prompt)[-1]]
         drafts, steps_target, steps_draft = dict[int, list[torch.Tensor]](), list[float](), list[float]()
         read = reading.answer[:-1]

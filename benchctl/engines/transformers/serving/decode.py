@@ -114,11 +114,9 @@ class Chooser:
         drafted = torch.tensor(tokens, device=p.device)[:, None]
         target_chances = p[: len(tokens)].gather(-1, drafted)[:, 0].tolist()
         certain = p.new_ones(())
-        draft_chances = [
-            certain if q is None else q[token].to(p) for q, token in zip(distributions, tokens, strict=True)
-        ]
-        drawn_with, accepted = torch.stack(draft_chances).tolist(), 0
-        while accepted < len(tokens) and self._uniform() * drawn_with[accepted] < target_chances[accepted]:
+        drawn = [certain if q is None else q[token].to(p) for q, token in zip(distributions, tokens, strict=True)]
+        draft_chances, accepted = torch.stack(drawn).tolist(), 0
+        while accepted < len(tokens) and self._uniform() * draft_chances[accepted] < target_chances[accepted]:
             accepted += 1
         if accepted == len(tokens):
             return accepted, self._draw(p[accepted])

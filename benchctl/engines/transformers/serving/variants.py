@@ -208,27 +208,22 @@ def search(variants: Variants, choices: Sequence[Choice], *, limit: int, min_cos
             ways = [(budget, with_like[variant], False)]
             if choice.weight and budget + choice.weight <= limit:
                 ways.append((budget + choice.weight, without_like[variant], True))
-            for reached, like, leaves_out in ways:
-                if reached and like >= min_cosine and like > best.get(reached, (-2.0, 0, False))[0]:
-                    best[reached] = (like, variant, leaves_out)
+            for reached, cosine, skips in ways:
+                if reached and cosine >= min_cosine and cosine > best.get(reached, (-2.0, 0, False))[0]:
+                    best[reached] = (cosine, variant, skips)
         spent = sorted(best)
-        best_ways = [best[budget] for budget in spent]
-        rows = torch.tensor([variant for _, variant, _ in best_ways], device=hidden.device)
-        leaves_out_rows = torch.tensor([leaves_out for _, _, leaves_out in best_ways], device=hidden.device)[
-            :, None, None
-        ]
-        hidden = torch.where(leaves_out_rows, without_choice[rows], with_choice[rows])
+        chosen = [best[budget] for budget in spent]
+        rows = torch.tensor([variant for _, variant, _ in chosen], device=hidden.device)
+        skipped = torch.tensor([skips for _, _, skips in chosen], device=hidden.device)[:, None, None]
+        hidden = torch.where(skipped, without_choice[rows], with_choice[rows])
         entered = entering[rows]
-        sets = [
-            sets[variant] | frozenset(choice.items) if leaves_out else sets[variant]
-            for _, variant, leaves_out in best_ways
-        ]
-        cosines = [like for like, _, _ in best_ways]
+        added = frozenset(choice.items)
+        sets = [sets[variant] | added if skips else sets[variant] for _, variant, skips in chosen]
+        cosines = [cosine for cosine, _, _ in chosen]
     return LayerSets(tuple(spent), tuple(sets), tuple(cosines), hidden)
 
 
 def _cosine(hidden: torch.Tensor, reference: torch.Tensor) -> list[float]:
-    likes: list[float] = (
-        torch.nn.functional.cosine_similarity(hidden.float(), reference.float(), dim=-1).mean(-1).tolist()
-    )
-    return likes
+    cosines = torch.nn.functional.cosine_similarity(hidden.float(), reference.float(), dim=-1)
+    means: list[float] = cosines.mean(-1).tolist()
+    return means

@@ -82,13 +82,10 @@ class SelfDel(SelfEarlyExit):
             top, predicted = scores.max(-1)
             trust = 1 / scores.sub_(top[:, None]).exp_().sum(-1)  # in place: a vocabulary's worth is large
             right = (predicted == expected).float()
-            for sums, counts in (
-                (self._right, right),
-                (self._wrong, 1 - right),
-                (self._right_trust, trust * right),
-                (self._wrong_trust, trust * (1 - right)),
-            ):
-                sums[number] = self.options["decay"] * sums[number] + float(counts.sum())
+            observed = (right, 1 - right, trust * right, trust * (1 - right))
+            totals = (self._right, self._wrong, self._right_trust, self._wrong_trust)
+            for total, counts in zip(totals, observed, strict=True):
+                total[number] = self.options["decay"] * total[number] + float(counts.sum())
         self._choose()
         self._looks += 1
 
