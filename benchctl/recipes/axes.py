@@ -14,13 +14,14 @@ draft model is measured once a group.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.matrix import MAX_ARMS, Combination, Found, Matrix
+from benchctl.recipes.matrix import MAX_ARMS, Combination, Matrix, Messages
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, value_at
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
@@ -67,7 +68,7 @@ def lists_as_axes(data: dict[str, Plain]) -> tuple[dict[str, Plain], dict[str, K
     return {**data, "matrix": axes}, {axis: tuple(axis.split(".")) for axis in moved}
 
 
-def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combination], Found]:
+def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combination], Messages]:
     """Return the combinations of a recipe's axes, and what is wrong with them.
 
     `elsewhere`: the places of axes that do not stand in the file's `matrix`.
@@ -76,14 +77,14 @@ def axes_of(matrix: Plain, elsewhere: Mapping[str, KeyPath]) -> tuple[list[Combi
     combinations = rules.combinations(matrix)
     for combination in combinations:
         if "rate" in combination.values and combination.values["rate"].value is None:
-            rules.refuse(combination.values["rate"].place, "expected a number, got nothing.")
+            rules.refuse(combination.values["rate"].path, "expected a number, got nothing.")
     for inner in matrix if isinstance(matrix, dict) and "engine" in matrix else ():
         if inner.startswith("engine."):
             rules.refuse(("matrix", inner), "engine is an axis already, and its values contain this key.")
-    return combinations, rules.wrong
+    return combinations, rules.messages
 
 
-def too_many_arms(combinations: Sequence[Combination], arms: int) -> Found:
+def too_many_arms(combinations: Sequence[Combination], arms: int) -> Messages:
     """Return what is wrong where the conditions multiply so many arms beyond what a recipe is likely to mean."""
     setups = Counter(
         tuple((axis, value.label) for axis, value in combination.values.items() if axis not in CONDITIONS)
@@ -92,7 +93,7 @@ def too_many_arms(combinations: Sequence[Combination], arms: int) -> Found:
     count = max(setups.values(), default=0)
     if count <= 1 or count * arms <= MAX_ARMS:
         return []
-    axis_path = next(value.place[:-1] for axis, value in combinations[0].values.items() if axis in CONDITIONS)
+    axis_path = next(value.path[:-1] for axis, value in combinations[0].values.items() if axis in CONDITIONS)
     return [(axis_path, f"{count} conditions make {count * arms} arms or more; at most {MAX_ARMS} are allowed.")]
 
 
@@ -108,11 +109,11 @@ def _labels(axis: str, values: Sequence[Plain]) -> list[str]:
     if axis in CONDITIONS:
         return ["none" if value is None else _safe(str(value).removesuffix(".0")) for value in values]
     if axis == BINARY and len(values) > 1:
-        values = _last_parts([str(value).split("/") for value in values])
-    return _shortened([_label(axis, value) for value in values])
+        values = _distinct_ends([str(value).split("/") for value in values])
+    return _without_shared_start([_label(axis, value) for value in values])
 
 
-def _last_parts(paths: list[list[str]]) -> list[str]:
+def _distinct_ends(paths: list[list[str]]) -> list[str]:
     """Return as few parts of each path as tell them apart, without the end that all share: a build's folder."""
     while len({path[-1] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
         paths = [path[:-1] for path in paths]
@@ -147,12 +148,10 @@ def _safe(text: str) -> str:
     return _UNSAFE.sub("_", text).strip("_.+")[:40] or "unnamed"
 
 
-def _shortened(labels: list[str]) -> list[str]:
+def _without_shared_start(labels: list[str]) -> list[str]:
     """Leave out what all labels begin with, up to the last separator: files of a model differ at their end."""
     named = [label for label in labels if label not in ("none", "as_is")]
-    first, last = min(named, default=""), max(named, default="")  # what these share, all between them do
-    shared = first[: next((index for index, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-    shared = shared if len(named) > 1 else ""
+    shared = os.path.commonprefix(named) if len(named) > 1 else ""  # noqa: RUF071 - these are no paths
     cut = max(shared.rfind(sign) for sign in "_.") + 1
     shortened = [label[cut:] if label in named else label for label in labels]
     return shortened if all(re.fullmatch(NAME_PATTERN, label) for label in shortened) else labels
@@ -164,59 +163,64 @@ def needs_draft(arm: Plain) -> bool:
     return any(str(name) in NEEDS_DRAFT_MODEL for name in (types if isinstance(types, list) else [types]))
 
 
-def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
+def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Messages]:
     """Return the recipe of all combinations: the arms of a group side by side, its baseline first."""
     first = parts[0][1]
-    names = _Names([combination for combination, _ in parts])
+    names = _ArmNames([combination for combination, _ in parts])
     setups: dict[str, Setup] = {}
     groups: dict[str, str] = {}
     arms: dict[str, dict[str, Arm]] = {}
-    problems: Found = []
+    problems: Messages = []
     for combination, recipe in parts:
         cache = next((arm.cache_type for arm in recipe.arms), None)
         alike = _key(recipe.engine, recipe.models.target.model_dump(), cache.target if cache else None)
-        group = groups.setdefault(alike, _suffix(combination, names.of_group) or "all")
-        setup = _suffix(combination, names.of_setup) or "all"
+        group = groups.setdefault(alike, _suffix(combination, names.group_axes) or "all")
+        setup = _suffix(combination, names.setup_axes) or "all"
         if setup not in setups:
             labels = {axis: value.label for axis, value in combination.values.items() if axis not in CONDITIONS}
             setups[setup] = Setup(name=setup, group=group, axes=labels, engine=recipe.engine, models=recipe.models)
         problems += _same_at_any_temperature(combination, recipe)
-        heat = {"temperature": recipe.sampling.temperature} if TEMPERATURE in names.varied else {}
+        temperature = {"temperature": recipe.sampling.temperature} if TEMPERATURE in names.varied else {}
         group_arms = arms.setdefault(group, {})
         for arm in recipe.arms:
             if any(fnmatchcase(arm.name, pattern) for pattern in combination.without):
                 continue
-            name = names.of(arm, combination, setup, group)
+            name = names.name(arm, combination, setup, group)
             if len(name) > MAX_ARM_NAME:
                 message = f"with its axes an arm is called '{name[:60]}…', longer than {MAX_ARM_NAME}."
                 problems.append((("matrix",), message))
-            identity = {"name": name, "of": arm.name, "setup": setup, "group": group} | heat
+            identity = {"name": name, "of": arm.name, "setup": setup, "group": group} | temperature
             group_arms.setdefault(name, arm.model_copy(update=identity))
     return _joined(first, list(setups.values()), arms, names), problems + _wrong_arms(first, arms)
 
 
-class _Names:
+class _ArmNames:
     """How the arms of a recipe with axes are called: by the axes that differ among its combinations."""
 
     def __init__(self, combinations: Sequence[Combination]) -> None:
         axes = list(dict.fromkeys(axis for combination in combinations for axis in combination.values))
         self.varied = [axis for axis in axes if len({_label_of(combination, axis) for combination in combinations}) > 1]
-        self.of_setup = [axis for axis in self.varied if axis not in CONDITIONS]
-        self.of_group = [axis for axis in self.of_setup if axis not in OF_THE_DRAFT]
-        index = self.varied.index(self.of_setup[0]) if self.of_setup else 0
-        self.before = self.varied[:index]
+        self.setup_axes = [axis for axis in self.varied if axis not in CONDITIONS]
+        self.group_axes = [axis for axis in self.setup_axes if axis not in OF_THE_DRAFT]
+        index = self.varied.index(self.setup_axes[0]) if self.setup_axes else 0
+        self.leading_conditions = self.varied[:index]
         """Conditions that are written before the axes of setups, and so in names."""
-        self.after = [axis for axis in self.varied[index:] if axis in CONDITIONS]
+        self.trailing_conditions = [axis for axis in self.varied[index:] if axis in CONDITIONS]
 
-    def of(self, arm: Arm, combination: Combination, setup: str, group: str) -> str:
-        place = setup if arm.speculation and takes_draft(arm.speculation.types) else group
-        place = place if self.of_setup and place != "all" else ""
-        return "-".join(
-            filter(None, (arm.name, _suffix(combination, self.before), place, _suffix(combination, self.after)))
-        )
+    def name(self, arm: Arm, combination: Combination, setup: str, group: str) -> str:
+        ran_in = setup if arm.speculation and takes_draft(arm.speculation.types) else group
+        parts = [
+            arm.name,
+            _suffix(combination, self.leading_conditions),
+            ran_in if self.setup_axes and ran_in != "all" else "",
+            _suffix(combination, self.trailing_conditions),
+        ]
+        return "-".join(filter(None, parts))
 
 
-def _joined(first: Recipe, setups: Sequence[Setup], groups: Mapping[str, Mapping[str, Arm]], names: _Names) -> Recipe:
+def _joined(
+    first: Recipe, setups: Sequence[Setup], groups: Mapping[str, Mapping[str, Arm]], names: _ArmNames
+) -> Recipe:
     arms = [arm for group in groups.values() for arm in group.values()]
     if len(setups) == 1:  # conditions alone: a single setup, which needs no name
         arms = [arm.model_copy(update={"setup": None, "group": None}) for arm in arms]
@@ -237,9 +241,9 @@ def _baselines_first(arms: list[Arm], recipe: Recipe) -> list[Arm]:
     return sorted(arms, key=lambda arm: (order.index(recipe.group_of(arm)), arm.of != recipe.baseline))
 
 
-def _wrong_arms(recipe: Recipe, groups: Mapping[str, Mapping[str, Arm]]) -> Found:
+def _wrong_arms(recipe: Recipe, groups: Mapping[str, Mapping[str, Arm]]) -> Messages:
     arms = [arm for group in groups.values() for arm in group.values()]
-    problems: Found = []
+    problems: Messages = []
     with_baseline = {recipe.group_of(arm) for arm in arms if arm.of == recipe.baseline}
     if uncovered := next((arm for arm in arms if recipe.group_of(arm) not in with_baseline), None):
         message = (
@@ -254,12 +258,12 @@ def _wrong_arms(recipe: Recipe, groups: Mapping[str, Mapping[str, Arm]]) -> Foun
     return problems
 
 
-def _same_at_any_temperature(combination: Combination, recipe: Recipe) -> Found:
+def _same_at_any_temperature(combination: Combination, recipe: Recipe) -> Messages:
     value = combination.values.get(TEMPERATURE)
     if value is None or recipe.sampling.temperature == 0 or recipe.sampling.top_k != 1:
         return []
     message = f"top_k is 1, so that the answers at {value.label} would be those at 0."
-    return [(value.place, f"{message} Write `top_k: 0`, or as many tokens as you mean.")]
+    return [(value.path, f"{message} Write `top_k: 0`, or as many tokens as you mean.")]
 
 
 def _key(engine: EngineSpec, target: Plain, cache: str | None) -> str:

@@ -298,21 +298,21 @@ def _arms(recipe: Recipe, baseline: Arm, new: Mapping[str, Any]) -> Iterator[dic
     if takes_draft(types) and recipe.setups:
         places = [setup.name for setup in recipe.setups if setup.group == baseline.group]
     like = next((arm for arm in recipe.arms if arm.speculation and arm.speculation.types == types), baseline)
-    kept = like.speculation.model_dump(mode="json", exclude_none=True) if like.speculation else {}
-    kept |= new["speculation"]
-    least, most = kept.get("min"), kept.get("max")
-    if isinstance(least, int) and isinstance(most, int) and least > most:
-        del kept["min"]
+    speculation = like.speculation.model_dump(mode="json", exclude_none=True) if like.speculation else {}
+    speculation |= new["speculation"]
+    shortest, longest = speculation.get("min"), speculation.get("max")
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        del speculation["min"]
     suffix = baseline.name.removeprefix(baseline.of or baseline.name)
-    for place in places:
-        here = suffix
-        if place is not None and place != baseline.setup:
+    for setup_name in places:
+        setup_suffix = suffix
+        if setup_name is not None and setup_name != baseline.setup:
             group = f"-{baseline.group}"
-            here = suffix.replace(group, f"-{place}", 1) if group in suffix else f"{suffix}-{place}"
+            setup_suffix = suffix.replace(group, f"-{setup_name}", 1) if group in suffix else f"{suffix}-{setup_name}"
         yield baseline.model_dump(mode="json") | {
-            "name": f"{new['name']}{here}"[:MAX_ARM_NAME],
+            "name": f"{new['name']}{setup_suffix}"[:MAX_ARM_NAME],
             "of": None if baseline.of is None else new["name"],
-            "setup": place,
-            "speculation": kept,
+            "setup": setup_name,
+            "speculation": speculation,
             "args": like.args,
         }

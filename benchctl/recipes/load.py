@@ -18,7 +18,7 @@ from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
 from benchctl.recipes.document import Document, dump_document, read_document
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.matrix import Combination, ExpandedArm, Found, expand, replaced
+from benchctl.recipes.matrix import Combination, ExpandedArm, Messages, expand, replaced
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, value_at
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import (
@@ -145,7 +145,7 @@ def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
     return recipe
 
 
-def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Messages]:
     """Return the recipe of a file that benchctl saved with a run, whose arms are written out with their conditions."""
     try:
         recipe = stored_recipe(data)
@@ -154,7 +154,7 @@ def _saved(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
-def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Found]:
+def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tuple[Recipe | None, Messages]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
     combinations, messages = axes_of(data["matrix"], elsewhere)
     messages += too_many_arms(combinations, len(expand(data.get("arms"))[0]))
@@ -175,7 +175,7 @@ def _with_axes(data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]) -> tupl
 
 def _loaded(
     file_data: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
-) -> tuple[Recipe | None, Found]:
+) -> tuple[Recipe | None, Messages]:
     """Return the recipe of a file's data under a combination of its axes, or what is wrong with it in the file.
 
     `only_with_draft`: an arm that needs a draft model is left out where there is none, instead of being refused.
@@ -195,7 +195,7 @@ def _loaded(
     return None, [(combination.in_file(path), message) for path, message in messages]
 
 
-def _checked(data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+def _checked(data: dict[str, Plain]) -> tuple[Recipe | None, Messages]:
     """Return the recipe of data without any matrix, or what is wrong with it."""
     try:
         parsed = WrittenRecipe.model_validate(data)
@@ -256,7 +256,7 @@ def _in_file(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
     return path
 
 
-def _recipe_error(document: Document, messages: Found) -> RecipeError:
+def _recipe_error(document: Document, messages: Messages) -> RecipeError:
     problems = {Problem(document.line(path), path, message): None for path, message in messages}
     return RecipeError(document.file, sorted(problems, key=lambda problem: problem.line))
 

@@ -28,7 +28,7 @@ MAX_COMBINATIONS = 20_000
 ARM = "arm"
 """In `exclude` beside `arms`: a pattern of arms; the other keys limit where they are left out."""
 
-Found = list[tuple[KeyPath, str]]
+Messages = list[tuple[KeyPath, str]]
 """What is wrong, by its place in the file."""
 
 
@@ -38,7 +38,7 @@ class Value:
 
     label: str
     value: Plain
-    place: KeyPath
+    path: KeyPath
     """Where in the file it is."""
 
 
@@ -62,7 +62,7 @@ class Combination:
         for axis in sorted(self.values, key=len, reverse=True):
             keys = tuple(axis.split("."))
             if path[: len(keys)] == keys:
-                return (*self.values[axis].place, *path[len(keys) :])
+                return (*self.values[axis].path, *path[len(keys) :])
         return path
 
 
@@ -82,7 +82,7 @@ Entries = list[tuple[KeyPath, dict[str, Plain]]]
 class Matrix:
     """A `matrix` of a file, and what its axes may be where it stands."""
 
-    place: KeyPath
+    path: KeyPath
     wrong_name: Callable[[str], str | None]
     """What is wrong with an axis's name; `None`: nothing."""
     labels: Callable[[str, Sequence[Plain]], list[str]]
@@ -92,15 +92,15 @@ class Matrix:
     """Whether an entry of `exclude` may name arms."""
     elsewhere: Mapping[str, KeyPath] = field(default_factory=dict)
     """Axes whose values stand in another place of the file."""
-    wrong: Found = field(default_factory=list)
-    """What was found to be wrong."""
+    messages: Messages = field(default_factory=list)
+    """What is wrong, by its place in the file."""
     axes: dict[str, list[Value]] = field(default_factory=dict)
 
     def combinations(self, matrix: Plain) -> list[Combination]:
-        """Return what the file has stands for; what is wrong with it is added to `wrong`."""
+        """Return what the file has stands for; what is wrong with it is added to `messages`."""
         if not isinstance(matrix, dict) or not matrix:
             got = "an empty one" if matrix == {} else quoted(matrix)
-            self.refuse(self.place, f"expected a mapping such as {self.example}, got {got}.")
+            self.refuse(self.path, f"expected a mapping such as {self.example}, got {got}.")
             return []
         for axis, values in matrix.items():
             if axis not in ("include", "exclude"):
@@ -108,8 +108,8 @@ class Matrix:
         included, excluded = (self._entries(matrix.get(which, []), which) for which in ("include", "exclude"))
         size = math.prod(map(len, self.axes.values()))
         if size > MAX_COMBINATIONS:
-            self.refuse(self.place, f"the axes have {size} combinations; at most {MAX_COMBINATIONS} are allowed.")
-        if self.wrong:
+            self.refuse(self.path, f"the axes have {size} combinations; at most {MAX_COMBINATIONS} are allowed.")
+        if self.messages:
             return []
         product = itertools.product(*self.axes.values()) if self.axes else ()
         product_combinations = [Combination(dict(zip(self.axes, values, strict=True))) for values in product]
@@ -118,15 +118,15 @@ class Matrix:
         ]
         included_combinations = self._include(included_combinations, included)
         if not included_combinations:
-            self.refuse(self.place, "nothing is left to measure: every combination is excluded.")
+            self.refuse(self.path, "nothing is left to measure: every combination is excluded.")
         return included_combinations
 
     def refuse(self, path: KeyPath, message: str) -> None:
         """Keep what is wrong."""
-        self.wrong.append((path, message))
+        self.messages.append((path, message))
 
     def _read_axis(self, axis: str, values: Plain) -> None:
-        path = self.elsewhere.get(axis, (*self.place, axis))
+        path = self.elsewhere.get(axis, (*self.path, axis))
         if message := self.wrong_name(axis):
             self.refuse(path, message)
         elif not isinstance(values, list | dict) or not values:
@@ -153,11 +153,11 @@ class Matrix:
     def _entries(self, entries: Plain, which: str) -> Entries:
         """Return `include` or `exclude`; what they name that the matrix does not have is wrong."""
         if not isinstance(entries, list):
-            self.refuse((*self.place, which), f"expected a list of mappings, got {quoted(entries)}.")
+            self.refuse((*self.path, which), f"expected a list of mappings, got {quoted(entries)}.")
             return []
         checked = []
         for number, entry in enumerate(entries):
-            path: KeyPath = (*self.place, which, number)
+            path: KeyPath = (*self.path, which, number)
             if not isinstance(entry, dict) or not entry:
                 self.refuse(path, f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}.")
                 continue
@@ -171,7 +171,7 @@ class Matrix:
         if excludes and self.takes_arms and key == ARM:
             return None
         axis_values = self.axes.get(key, [])
-        if excludes and axis_values and not any(_is(had, value) for had in axis_values):
+        if excludes and axis_values and not any(_matches(had, value) for had in axis_values):
             labels = [had.label for had in axis_values]
             message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
             return message + did_you_mean(value, labels)
@@ -188,30 +188,32 @@ class Matrix:
             }
             new = {axis: value for axis, value in entry_values.items() if axis not in self.axes}
             named = {axis: value for axis, value in entry.items() if axis in self.axes}
-            fits = [number for number, combination in enumerate(combinations) if _has(combination, named)]
+            fits = [number for number, combination in enumerate(combinations) if _fits_entry(combination, named)]
             for number in fits:
                 combinations[number] = replace(combinations[number], values={**combinations[number].values, **new})
             if not fits:
-                existing = {axis: had for axis in named for had in reversed(self.axes[axis]) if _is(had, named[axis])}
+                existing = {
+                    axis: had for axis in named for had in reversed(self.axes[axis]) if _matches(had, named[axis])
+                }
                 extra.append(Combination(entry_values | existing))
         return combinations + extra
 
 
-def _is(value: Value, requested: Plain) -> bool:
+def _matches(value: Value, requested: Plain) -> bool:
     """Whether an entry matches a value: by its label, its whole value, or some of its keys."""
     if isinstance(requested, dict) and isinstance(value.value, dict):
         return all(key in value.value and value.value[key] == part for key, part in requested.items())
     return requested == value.value or (requested is not None and str(requested) == value.label)
 
 
-def _has(combination: Combination, entry: Mapping[str, Plain]) -> bool:
-    return all(_is(combination.values[axis], value) for axis, value in entry.items() if axis != ARM)
+def _fits_entry(combination: Combination, entry: Mapping[str, Plain]) -> bool:
+    return all(_matches(combination.values[axis], value) for axis, value in entry.items() if axis != ARM)
 
 
 def _excluded(combination: Combination, entries: Entries) -> Combination | None:
     without: list[str] = []
     for _, entry in entries:
-        if _has(combination, entry):
+        if _fits_entry(combination, entry):
             if ARM not in entry:
                 return None
             without.append(str(entry[ARM]))
@@ -226,10 +228,10 @@ class ExpandedArm:
     index: int
 
 
-def expand(arms: Plain) -> tuple[list[ExpandedArm], Found]:
+def expand(arms: Plain) -> tuple[list[ExpandedArm], Messages]:
     """Return the arms that a file's `arms` stand for, none where they are no list, and what is wrong with them."""
     expanded: list[ExpandedArm] = []
-    messages: Found = []
+    messages: Messages = []
     for index, arm in enumerate(arms if isinstance(arms, list) else ()):
         if not isinstance(arm, dict) or arm.get("matrix") is None:
             expanded.append(ExpandedArm(arm, index))
@@ -238,13 +240,15 @@ def expand(arms: Plain) -> tuple[list[ExpandedArm], Found]:
         used = _placeholders(template, ("arms", index))
         matrix = _matrix_of_arm(index, {name for _, name in used})
         combinations = matrix.combinations(arm["matrix"])
-        matrix.wrong.extend(message for combination in combinations for message in _unfit(combination, used))
+        matrix.messages.extend(
+            message for combination in combinations for message in _placeholder_messages(combination, used)
+        )
         count = len(expanded) + len(combinations)
-        if not matrix.wrong and count > MAX_ARMS:
-            matrix.refuse(matrix.place, f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed.")
-        if not matrix.wrong:
+        if not matrix.messages and count > MAX_ARMS:
+            matrix.refuse(matrix.path, f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed.")
+        if not matrix.messages:
             expanded += [ExpandedArm(_arm_of(template, combination), index) for combination in combinations]
-        messages += matrix.wrong
+        messages += matrix.messages
     if not messages and len(expanded) > MAX_ARMS:
         messages.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(expanded)}."))
     return expanded, messages
@@ -259,12 +263,12 @@ def _matrix_of_arm(index: int, used: set[str]) -> Matrix:
     return Matrix(("arms", index, "matrix"), wrong_name, lambda _, values: list(map(_text, values)), "{depth: [2, 4]}")
 
 
-def _unfit(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Found:
+def _placeholder_messages(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Messages:
     """Return what placeholders and values of an arm have no use for each other."""
-    problems: Found = []
+    problems: Messages = []
     for value in combination.values.values():
         if not isinstance(value.value, str | int | float | bool):
-            problems.append((value.place, f"expected a number or text, got {quoted(value.value)}."))
+            problems.append((value.path, f"expected a number or text, got {quoted(value.value)}."))
     for path, name in used:
         if name not in combination.values:
             message = f"the placeholder {{{name}}} has no values; the matrix has: {', '.join(combination.values)}."

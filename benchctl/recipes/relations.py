@@ -21,7 +21,7 @@ from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPEC
 
 ALONE = {"concurrency": 1, "rate": None}
 """Conditions, and their values under which no two requests are in flight at a time."""
-Found = Iterator[tuple[KeyPath, str]]
+Messages = Iterator[tuple[KeyPath, str]]
 
 
 def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
@@ -30,7 +30,7 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     return [problem for check in (*checks, _constraints, _schedule, _arms) for problem in check(recipe)]
 
 
-def _processes(recipe: Recipe) -> Found:
+def _processes(recipe: Recipe) -> Messages:
     """Yield what no process can be started with, and what is benchctl's own."""
     engine = recipe.engine
     texts: list[tuple[KeyPath, str]] = []
@@ -49,7 +49,7 @@ def _processes(recipe: Recipe) -> Found:
     yield from ((word_index, message) for word_index, text in texts if "\0" in text)
 
 
-def _endpoints(recipe: Recipe) -> Found:
+def _endpoints(recipe: Recipe) -> Messages:
     engine = recipe.engine
     if isinstance(engine, EndpointSpec) and engine.url is not None:
         yield from ((("engine", "url"), message) for message in _url_problems(engine.url))
@@ -87,7 +87,7 @@ def _url_problems(url: str) -> Iterator[str]:
         yield "expected an address without anything after a ? or #."
 
 
-def _models(recipe: Recipe) -> Found:
+def _models(recipe: Recipe) -> Messages:
     adapter = adapter_of(recipe.engine.kind)
     for role, model in (("target", recipe.models.target), ("draft", recipe.models.draft)):
         if model is None:
@@ -121,7 +121,7 @@ def _form(adapter: Adapter, model: ModelSpec, source: Source) -> Iterator[tuple[
         yield "quantize", f"quantize makes GGUF files for {takers}; {adapter.kind} does not take them."
 
 
-def _names(recipe: Recipe) -> Found:
+def _names(recipe: Recipe) -> Messages:
     first: dict[str, int] = {}
     for index, arm in enumerate(recipe.arms):
         folded = arm.name.casefold()  # log files are named after arms, and some file systems ignore case
@@ -130,7 +130,7 @@ def _names(recipe: Recipe) -> Found:
         first.setdefault(folded, index)
 
 
-def _baseline(recipe: Recipe) -> Found:
+def _baseline(recipe: Recipe) -> Messages:
     names = [arm.name for arm in recipe.arms]
     if recipe.baseline not in names:
         plain = [arm.name for arm in recipe.arms if arm.speculation is None]
@@ -144,7 +144,7 @@ def _baseline(recipe: Recipe) -> Found:
         yield ("arms", index, "speculation"), message
 
 
-def _lengths(recipe: Recipe) -> Found:
+def _lengths(recipe: Recipe) -> Messages:
     answer, context = recipe.sampling.max_tokens, recipe.engine.context
     if answer >= context:
         yield ("sampling", "max_tokens"), f"expected less than the context of {context} tokens, got {answer}."
@@ -156,7 +156,7 @@ def _lengths(recipe: Recipe) -> Found:
         yield ("prompts", "tasks"), "a task is named twice."
 
 
-def _cache_types(recipe: Recipe) -> Found:
+def _cache_types(recipe: Recipe) -> Messages:
     """Yield what of `cache_type` this kind of engine does not have; the binary at hand may have less."""
     cache, adapter = next((arm.cache_type for arm in recipe.arms), None), adapter_of(recipe.engine.kind)
     if cache is None:
@@ -174,7 +174,7 @@ def _cache_types(recipe: Recipe) -> Found:
         yield ("cache_type",), f"{adapter.kind} has one type for both models; write it alone."
 
 
-def _same_target(recipe: Recipe) -> Found:
+def _same_target(recipe: Recipe) -> Messages:
     """Yield arms whose own arguments change what the target computes or samples: speculation would be blamed."""
     adapter = adapter_of(recipe.engine.kind)
     baseline = next((arm for arm in recipe.arms if arm.name == recipe.baseline), None)
@@ -194,7 +194,7 @@ def _same_target(recipe: Recipe) -> Found:
             yield ("arms", index, "args"), message
 
 
-def _stated(recipe: Recipe) -> Found:
+def _stated(recipe: Recipe) -> Messages:
     """Yield arguments that every request overrides: a run would seem to have measured them."""
     adapter = adapter_of(recipe.engine.kind)
     places: list[tuple[KeyPath, Sequence[str]]] = [
@@ -211,7 +211,7 @@ def _stated(recipe: Recipe) -> Found:
             yield key, message
 
 
-def _constraints(recipe: Recipe) -> Found:
+def _constraints(recipe: Recipe) -> Messages:
     """Yield penalties, biases and grammars that this kind of engine is not sent."""
     adapter = adapter_of(recipe.engine.kind)
     for key in recipe.sampling.constraints:
@@ -234,7 +234,7 @@ def unscored_constraints(recipe: Mapping[str, Any]) -> list[str]:
     return [key for key in constraints if key not in scored]
 
 
-def _schedule(recipe: Recipe) -> Found:
+def _schedule(recipe: Recipe) -> Messages:
     if recipe.schedule != "interleaved":
         return
     kind, remedy = recipe.engine.kind, "Write `schedule: blocks`."
@@ -247,14 +247,14 @@ def _schedule(recipe: Recipe) -> Found:
         yield ("schedule",), f"{message} {remedy}"
 
 
-def _arms(recipe: Recipe) -> Found:
+def _arms(recipe: Recipe) -> Messages:
     for index, arm in enumerate(recipe.arms):
         if arm.speculation is not None:
             arm_key: KeyPath = ("arms", index, "speculation")
             yield from ((arm_key + path, message) for path, message in _speculation(recipe, arm.speculation))
 
 
-def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
+def _speculation(recipe: Recipe, speculation: Speculation) -> Messages:
     types, adapter = speculation.types, adapter_of(recipe.engine.kind)
     yield from _own_methods(adapter, speculation)
     if not types or len(set(types)) < len(types):
@@ -281,7 +281,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
         yield ("max",), message
 
 
-def _untaken(speculation: Speculation) -> Found:
+def _untaken(speculation: Speculation) -> Messages:
     """Yield keys that none of the speculation types takes."""
     types = speculation.types
     for key, takers in TAKEN_BY.items():
@@ -293,7 +293,7 @@ def _untaken(speculation: Speculation) -> Found:
             yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."
 
 
-def _own_methods(adapter: Adapter, speculation: Speculation) -> Found:
+def _own_methods(adapter: Adapter, speculation: Speculation) -> Messages:
     """Yield speculation types and options that this kind of engine does not have."""
     if adapter.own_methods:
         return
