@@ -109,9 +109,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
 
 
 @cache
-def template_environment(
-    escape: Callable[[str], str], *, autoescape: bool, package: str = "benchctl.reports", folder: str = "templates"
-) -> Environment:
+def template_environment(escape: Callable[[str], str], *, autoescape: bool) -> Environment:
     """An environment that passes every text of a template through `escape`, unless it is `Markup`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -120,7 +118,7 @@ def template_environment(
         return escape(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
-        loader=PackageLoader(package, folder),
+        loader=PackageLoader("benchctl.reports"),
         autoescape=autoescape,  # noqa: S701 - off for Markdown alone, where `escape` does it
         finalize=finalize,
         undefined=StrictUndefined,

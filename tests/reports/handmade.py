@@ -104,47 +104,20 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
                         pairs_missing=4 if name == "spec_d16" else 0,
                     )
                 )
-            share = None if rate is None else rate * (1 if task == ALL_TASKS else 1 + 0.12 * unit(task, name))
-            by_position = [share ** (1 + 0.35 * i) for i in range(depth)] if share and depth else None
-            acceptance.append(
-                Acceptance(
+            acceptance.append(_acceptance(name, task, depth, rate))
+            rates = [] if task == ALL_TASKS else _rates(name, task, factor, 4 * blocks)
+            pooled = BASELINE_RATE * factor if task == ALL_TASKS else None
+            throughput.append(
+                Throughput(
                     arm=name,
                     task=task,
-                    drafted=None if share is None else 6120,
-                    accepted=None if share is None else round(6120 * share),
-                    rate=share,
-                    rounds=None if share is None else 1530,
-                    acceptance_length=None if share is None else 1 + 4 * share,
-                    tokens_per_round=None if share is None else 1.1 + 4 * share,
-                    position_unconditional=by_position,
-                    position_conditional=by_position and [0.8 for _ in by_position],
+                    tok_per_sec=rates,
+                    median=pooled or sorted(rates)[len(rates) // 2],
+                    pooled_rate=pooled,
+                    ttft_median_s=0.31,
+                    prompt_tok_per_sec_median=118.4,
                 )
             )
-            if task == ALL_TASKS:
-                pooled = BASELINE_RATE * factor
-                throughput.append(
-                    Throughput(
-                        arm=name,
-                        task=task,
-                        tok_per_sec=[],
-                        median=pooled,
-                        pooled_rate=pooled,
-                        ttft_median_s=0.31,
-                        prompt_tok_per_sec_median=118.4,
-                    )
-                )
-            else:
-                rates = [BASELINE_RATE * factor * (1 + 0.1 * unit(name, task, i)) for i in range(4 * blocks)]
-                throughput.append(
-                    Throughput(
-                        arm=name,
-                        task=task,
-                        tok_per_sec=rates,
-                        median=sorted(rates)[len(rates) // 2],
-                        ttft_median_s=0.31,
-                        prompt_tok_per_sec_median=118.4,
-                    )
-                )
         consistency.append(SelfConsistency(arm=name, prompts=12, reproducible=12, differing=[]))
         if name == "baseline":
             continue
@@ -206,43 +179,70 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
     return decided(result)
 
 
+def _rates(name: str, task: str, factor: float, count: int) -> list[float]:
+    return [BASELINE_RATE * factor * (1 + 0.1 * unit(name, task, i)) for i in range(count)]
+
+
+def _acceptance(name: str, task: str, depth: int | None, rate: float | None) -> Acceptance:
+    if rate is None:
+        unknown = ("drafted", "accepted", "rate", "rounds", "acceptance_length", "tokens_per_round")
+        positions = ("position_unconditional", "position_conditional")
+        return Acceptance.model_validate({"arm": name, "task": task, **dict.fromkeys((*unknown, *positions))})
+    share = rate * (1 if task == ALL_TASKS else 1 + 0.12 * unit(task, name))
+    return Acceptance(
+        arm=name,
+        task=task,
+        drafted=6120,
+        accepted=round(6120 * share),
+        rate=share,
+        rounds=1530,
+        acceptance_length=1 + 4 * share,
+        tokens_per_round=1.1 + 4 * share,
+        position_unconditional=[share ** (1 + 0.35 * i) for i in range(depth)] if depth else None,
+        position_conditional=[0.8] * depth if depth else None,
+    )
+
+
+DIVERGENCE = FirstDivergence(
+    index=17,
+    unit="token",
+    agreed_text="use std::sync::",
+    baseline_text="Arc;\n\nfn main() {",
+    arm_text=HOSTILE,
+    baseline_token=19689,
+    arm_token=49,
+    width=5,
+    margin=0.016,
+    noise_floor=0.405,
+    shapes=(
+        ShapeMargin(shape="decode", width=1, margin=0.016, prefers="baseline"),
+        ShapeMargin(shape="verify", width=5, margin=-0.035, prefers="arm"),
+    ),
+    shapes_absent={"prefill": HOSTILE},
+)
+
+
+def _comparison(name: str, task: str, index: int, blocks: int, divergence: FirstDivergence | None) -> Comparison:
+    return Comparison(
+        arm=name,
+        task=task,
+        prompt_idx=index,
+        outcome="differs" if divergence else "identical",
+        reason="The answers part at token 17." if divergence else "Text and tokens are equal in every block.",
+        text_equal=divergence is None,
+        tokens_equal=divergence is None,
+        blocks_compared=blocks,
+        blocks_differing=blocks if divergence else 0,
+        divergence=divergence,
+    )
+
+
 def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessness:
+    """Every prompt is identical, but for the second of the first task in `spec_d4`."""
     differs = name == "spec_d4"
+    diverging = {(tasks[0], 1): DIVERGENCE} if differs else {}
     comparisons = [
-        Comparison(
-            arm=name,
-            task=task,
-            prompt_idx=i,
-            outcome="differs" if differs and task == tasks[0] and i == 1 else "identical",
-            reason="Text and tokens are equal in every block."
-            if not (differs and task == tasks[0] and i == 1)
-            else "The answers part at token 17.",
-            text_equal=not (differs and task == tasks[0] and i == 1),
-            tokens_equal=not (differs and task == tasks[0] and i == 1),
-            blocks_compared=blocks,
-            blocks_differing=blocks if differs and task == tasks[0] and i == 1 else 0,
-            divergence=FirstDivergence(
-                index=17,
-                unit="token",
-                agreed_text="use std::sync::",
-                baseline_text="Arc;\n\nfn main() {",
-                arm_text=HOSTILE,
-                baseline_token=19689,
-                arm_token=49,
-                width=5,
-                margin=0.016,
-                noise_floor=0.405,
-                shapes=(
-                    ShapeMargin(shape="decode", width=1, margin=0.016, prefers="baseline"),
-                    ShapeMargin(shape="verify", width=5, margin=-0.035, prefers="arm"),
-                ),
-                shapes_absent={"prefill": HOSTILE},
-            )
-            if differs and task == tasks[0] and i == 1
-            else None,
-        )
-        for task in tasks
-        for i in range(4)
+        _comparison(name, task, index, blocks, diverging.get((task, index))) for task in tasks for index in range(4)
     ]
     bad = sum(comparison.outcome != "identical" for comparison in comparisons)
     return Losslessness(

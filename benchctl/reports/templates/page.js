@@ -8,9 +8,9 @@
     (arm === undefined || chosen.arm.has(setting(arm)) || !data.settings.includes(setting(arm))) &&
     (task === undefined || chosen.task.has(task) || !data.tasks.includes(task));
   const element = (tag, attributes = {}, ...children) => {
-    const made = Object.assign(document.createElement(tag), attributes);
-    made.append(...children);
-    return made;
+    const node = Object.assign(document.createElement(tag), attributes);
+    node.append(...children);
+    return node;
   };
   document.documentElement.classList.add("live");
 
@@ -52,7 +52,7 @@
     const body = table.tBodies[0];
     const heads = [...table.tHead.rows[0].cells];
     if (body.rows.length < 2) return;
-    heads.forEach((head, place) => {
+    heads.forEach((head, index) => {
       const button = element("button", { type: "button", className: "sort" }, ...head.childNodes);
       head.append(button);
       head.addEventListener("click", () => {
@@ -60,8 +60,8 @@
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", up ? "ascending" : "descending");
         const value = (row) => {
-          const known = JSON.parse(row.dataset.v)[place];
-          return known === "" ? row.cells[place].textContent : known;
+          const stored = JSON.parse(row.dataset.v)[index];
+          return stored === "" ? row.cells[index].textContent : stored;
         };
         const rows = [...body.rows].map((row) => [value(row), row]);
         rows.sort(([a], [b]) => (a === null) - (b === null) || (up ? compare(a, b) : compare(b, a)));
@@ -110,10 +110,10 @@
       const options = { x: "value", y: "arm", fy: "task" };
       const title = (row) =>
         `${row.arm}, ${row.task}\n${times(row.value)} (${ends(row)})\nblocks: ${row.blocks.map(times).join(" ")}`;
-      const most = Math.max(1, ...rows.map((row) => Math.max(row.value, Math.min(row.high ?? 0, 2 * row.value))));
+      const highest = Math.max(1, ...rows.map((row) => Math.max(row.value, Math.min(row.high ?? 0, 2 * row.value))));
       return rows.length && Plot.plot(frame(width, {
         marginRight: 120,
-        x: { label: "decode speed-up over the baseline (×)", grid: true, domain: [0, 1.05 * most], clamp: true },
+        x: { label: "decode speed-up over the baseline (×)", grid: true, domain: [0, 1.05 * highest], clamp: true },
         y: { label: null, domain: data.arms.filter((arm) => rows.some((row) => row.arm === arm)) },
         fy: { label: null, domain: [...new Set(rows.map((row) => row.task))] },
         marks: [
