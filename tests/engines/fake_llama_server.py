@@ -19,6 +19,14 @@ FAULT = os.environ.get("FAKE_FAULT", "")
 HELP = Path(os.environ.get("FAKE_HELP", Path(__file__).parent / "data" / "help_current.txt"))
 WORDS = ["one", " two", " three", " four"]
 HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\x00 [bold]x[/bold] \u202etxt"
+ERROR = b'{"code": 500, "message": "Compute error.", "type": "server_error"}'
+EVENTS = {
+    "malformed-json": b'data: {"content": "x", \n\n',
+    "invalid-utf8": b'data: {"content": "\xff\xfe", "tokens": [1], "stop": false, "tokens_predicted": 3}\n\n',
+    "not-an-object": b"data: [1, 2]\n\n",
+    "error-event": b'data: {"error": %s}\n\n' % ERROR,
+    "error-field": b"error: %s\n\n" % ERROR,
+}
 
 
 class Handler(ScriptedHandler):
@@ -64,7 +72,7 @@ class Handler(ScriptedHandler):
         for count, (word, counted) in enumerate(zip(words, counts, strict=True), 1):
             self.event(index=0, content=word, tokens=[count], stop=False, tokens_predicted=counted, tokens_evaluated=3)
             if count == 2:
-                self.misbehave()
+                self.break_off()
         settings = {name: body[name] for name in ("samplers", "temperature", "top_k", "top_p", "seed")}
         if FAULT == "ignores-samplers":
             settings["samplers"] = []
@@ -89,34 +97,15 @@ class Handler(ScriptedHandler):
         )
         self.send(b"")
 
-    def misbehave(self) -> None:
+    def break_off(self) -> None:
         if FAULT == "dies-mid-answer":
             print("GGML_ASSERT(ctx != nullptr) failed", file=sys.stderr, flush=True)
             os.abort()
-        elif FAULT == "hangs-up":
-            self.hang_up()
-        elif FAULT == "cut-off":
-            self.cut_off()
-        elif FAULT == "stalls":
-            time.sleep(60)
-        elif FAULT == "pings":  # as a real server does every 30 s while it computes, or hangs
+        if FAULT == "pings":  # as a real server does every 30 s while it computes, or hangs
             for _ in range(600):
                 self.send(b": ping\n\n")
                 time.sleep(0.05)
-        elif FAULT == "endless":
-            for _ in range(600):
-                self.event(content="", tokens=[], stop=False, tokens_predicted=2)
-                time.sleep(0.05)
-        elif FAULT == "malformed-json":
-            self.send(b'data: {"content": "x", \n\n')
-        elif FAULT == "invalid-utf8":
-            self.send(b'data: {"content": "\xff\xfe", "tokens": [1], "stop": false, "tokens_predicted": 3}\n\n')
-        elif FAULT == "not-an-object":
-            self.send(b"data: [1, 2]\n\n")
-        elif FAULT == "error-event":
-            self.send(b'data: {"error": {"code": 500, "message": "Compute error.", "type": "server_error"}}\n\n')
-        elif FAULT == "error-field":
-            self.send(b'error: {"code": 500, "message": "Compute error.", "type": "server_error"}\n\n')
+        self.misbehave(FAULT, EVENTS, {"content": "", "tokens": [], "stop": False, "tokens_predicted": 2})
 
 
 class UnixServer(ScriptedServer):

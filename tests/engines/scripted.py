@@ -9,12 +9,13 @@ import json
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,15 +66,22 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.send(b"data: [DONE]\n\n")
         self.send(b"")
 
-    def cut_off(self) -> NoReturn:
-        """End a stream in the middle of an answer, as a whole response."""
-        self.send(b"")
-        raise ConnectionAbortedError
-
-    def hang_up(self) -> NoReturn:
-        """Close the connection in the middle of an answer."""
-        self.connection.close()
-        raise ConnectionAbortedError
+    def misbehave(self, fault: str, events: Mapping[str, bytes], repeated: Mapping[str, object]) -> None:
+        """Break a stream in its middle. `events`: by fault what is sent; `repeated`: the event of an endless answer."""
+        if fault == "cut-off":  # the response is complete, the answer is not
+            self.send(b"")
+            raise ConnectionAbortedError
+        if fault == "hangs-up":
+            self.connection.close()
+            raise ConnectionAbortedError
+        if fault == "stalls":
+            time.sleep(60)
+        elif fault == "endless":
+            for _ in range(600):
+                self.event(**repeated)
+                time.sleep(0.05)
+        elif fault in events:
+            self.send(events[fault])
 
 
 class ScriptedServer(ThreadingHTTPServer):

@@ -77,11 +77,6 @@ def _keys_set(speculation: Speculation) -> dict[str, int | float]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def option_arguments(speculation: Speculation) -> list[str]:
-    """Return a type's own settings as arguments of a command line."""
-    return [f"--{key.replace('_', '-')}={_written(value)}" for key, value in (speculation.options or {}).items()]
-
-
 def _written(value: OptionValue) -> str:
     if isinstance(value, list):
         return ",".join(_written(entry) for entry in value)

@@ -20,6 +20,15 @@ UNSTREAMED: dict[str, Any] = {
 """What is sent with status 200 in place of a stream."""
 
 
+EVENTS = {
+    "malformed-json": b'data: {"choices": [\n\n',
+    "not-an-object": b"data: [1]\n\n",
+    "bad-choices": b'data: {"choices": [7]}\n\n',
+    "bad-text": b'data: {"choices": [{"index": 0, "text": 7}]}\n\n',
+}
+"""Events that no completion has, by fault."""
+
+
 @dataclass
 class Script:
     """What the endpoint does; tests change it while it runs."""
@@ -124,7 +133,9 @@ def handler_of(script: Script) -> type[ScriptedHandler]:
                 time.sleep(script.pace_s if count > 1 else 0.0)
                 self.piece(body, word, [count])
                 if count == 2:
-                    self.misbehave(secret)
+                    out_of_memory = json.dumps({"error": {"message": f"out of memory for {secret}", "code": 500}})
+                    events = EVENTS | {"error-event": f"data: {out_of_memory}\n\n".encode()}
+                    self.misbehave(fault, events, {"choices": [{"index": 0, "text": "x"}]})
             if fault != "no-finish":
                 self.piece(body, "", [], script.finish)
             if script.usage:
@@ -139,28 +150,6 @@ def handler_of(script: Script) -> type[ScriptedHandler]:
             streamed_ids = {"token_ids": ids} if script.ids else {}
             extra = script.choice_fields if finish else {}
             self.event(choices=[{"index": 0, **piece, **streamed_ids, **extra, "finish_reason": finish}])
-
-        def misbehave(self, secret: str) -> None:
-            if script.fault == "cut-off":
-                self.cut_off()
-            if script.fault == "hangs-up":
-                self.hang_up()
-            if script.fault == "stalls":
-                time.sleep(20)
-            elif script.fault == "malformed-json":
-                self.send(b'data: {"choices": [\n\n')
-            elif script.fault == "not-an-object":
-                self.send(b"data: [1]\n\n")
-            elif script.fault == "bad-choices":
-                self.send(b'data: {"choices": [7]}\n\n')
-            elif script.fault == "bad-text":
-                self.send(b'data: {"choices": [{"index": 0, "text": 7}]}\n\n')
-            elif script.fault == "error-event":
-                self.event(error={"message": f"out of memory for {secret}", "code": 500})
-            elif script.fault == "endless":
-                for _ in range(200):
-                    self.event(choices=[{"index": 0, "text": "x"}])
-                    time.sleep(0.02)
 
     return Handler
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +33,20 @@ vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e9
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} %d.0
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} %d.0
 """
+
+
+BEFORE, AFTER = (100, 5, 20, 9), (104, 6, 24, 11)
+
+
+class Computed(dict[str, str]):
+    """Pages of an endpoint whose text is made at every reading."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        super().__init__({"/metrics": ""})
+        self._read = read
+
+    def __getitem__(self, path: str) -> str:
+        return self._read()
 
 
 @pytest.mark.parametrize("prompt", [RAW, CHAT])
@@ -165,18 +180,10 @@ def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoi
 def test_counters_of_a_server_of_another_name_count_where_they_moved_by_this_answer(
     endpoint: Endpoint, ask: Ask
 ) -> None:
-    text = (VLLM_METRICS % (100, 5, 20, 9)).replace("vllm:", "other:")
+    text, moved = ((VLLM_METRICS % counts).replace("vllm:", "other:") for counts in (BEFORE, AFTER))
     script = endpoint(pages={"/metrics": text})
     server = ask(script, speculation=SPECULATION)
-
-    class Moving(dict[str, str]):
-        """Counters that show the answer once it was asked for."""
-
-        def __getitem__(self, path: str) -> str:
-            counts = (104, 6, 24, 11) if script.requests else (100, 5, 20, 9)
-            return (VLLM_METRICS % counts).replace("vllm:", "other:")
-
-    script.pages = Moving(script.pages)
+    script.pages = Computed(lambda: moved if script.requests else text)
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
     assert server.attest(None).state == "active"
 
@@ -191,39 +198,20 @@ def test_what_a_server_counts_wrongly_is_named(endpoint: Endpoint, ask: Ask) -> 
 
 
 def test_shared_counters_speak_only_where_they_moved_by_this_answer(endpoint: Endpoint, ask: Ask) -> None:
-    script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
+    script = endpoint(pages={"/metrics": VLLM_METRICS % BEFORE})
     server = ask(script, speculation=SPECULATION)
-
-    class Moving(dict[str, str]):
-        """Counters that move with every reading."""
-
-        tokens, step = 100, 4
-
-        def __getitem__(self, path: str) -> str:
-            self.tokens += self.step
-            return VLLM_METRICS % (self.tokens, self.tokens // 4, self.tokens, self.tokens // 2)
-
-    script.pages = Moving(script.pages)
+    tokens = itertools.chain((100, 104), itertools.count(200, 40))
+    script.pages = Computed(lambda: VLLM_METRICS % ((now := next(tokens)), now // 4, now, now // 2))
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
-    script.pages.step = 40
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger()
     assert any("1 of 2 answers" in line for line in server.attest(4).evidence)
 
 
 def test_counters_that_lag_are_waited_for(endpoint: Endpoint, ask: Ask) -> None:
-    script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
+    script = endpoint(pages={"/metrics": VLLM_METRICS % BEFORE})
     server = ask(script, speculation=SPECULATION)
-
-    class Lagging(dict[str, str]):
-        """Counters that show the answer at the third reading after it."""
-
-        readings = 0
-
-        def __getitem__(self, path: str) -> str:
-            self.readings += bool(script.requests)
-            return VLLM_METRICS % ((104, 6, 24, 11) if self.readings > 2 else (100, 5, 20, 9))
-
-    script.pages = Lagging(script.pages)
+    readings = itertools.chain([BEFORE] * 2, itertools.repeat(AFTER))  # the answer shows at the third reading after it
+    script.pages = Computed(lambda: VLLM_METRICS % (next(readings) if script.requests else BEFORE))
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
     assert not [line for line in server.attest(4).evidence if "shared the endpoint" in line]
 
