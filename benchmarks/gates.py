@@ -177,7 +177,7 @@ def _compared(logs: Floats, others: dict[str, Floats], kept: int) -> RunComparis
         name: ArmInRuns(
             baseline=names[0],
             is_baseline=name == names[0],
-            own=(own, own),
+            facts=(own, own),
             outputs=nothing,
             prompts=0,
             doubt=None,

@@ -22,8 +22,8 @@ TOP = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("kept", RUNS, ids=lambda run: run.name)
-def test_every_kept_run_is_tables(kept: Path) -> None:
-    run = api.open_run(kept)
+def test_every_kept_run_is_tables(folder: Path) -> None:
+    run = api.open_run(folder)
     assert run.conclusion and len(run.records()) == len(run.data.records)
     tables = all_tables(run.analysis)
     for name, frame in (

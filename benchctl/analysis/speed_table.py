@@ -123,16 +123,16 @@ def rate_table(frame: Frame, arm: int) -> SpeedTable:
     return rates(frame.prompts, tokens, seconds, work)
 
 
-def speed_table(frame: Frame, arm: int, *, whole: bool = False) -> SpeedTable:
+def speed_table(frame: Frame, arm: int, *, whole_answers: bool = False) -> SpeedTable:
     """Return the table of an arm beside the frame's baseline, over every block and prompt of its run.
 
-    `whole`: all tokens, and the time from request to last byte; else those after the first, and their time.
+    `whole_answers`: all tokens, and the time from request to last byte; else those after the first, and their time.
     """
     rows, base_rows = frame.row_at[arm], frame.row_at[frame.baseline]
-    tokens, seconds = (frame.predicted, frame.column("e2e_s")) if whole else (frame.decoded, frame.decode_s)
+    tokens, seconds = (frame.predicted, frame.column("e2e_s")) if whole_answers else (frame.decoded, frame.decode_s)
     base_seconds = np.full(base_rows.shape, np.nan)
     recorded = base_rows >= 0
-    base_seconds[recorded] = (frame.baseline_e2e_s if whole else frame.baseline_s)(base_rows[recorded])
+    base_seconds[recorded] = (frame.baseline_e2e_s if whole_answers else frame.baseline_s)(base_rows[recorded])
     return SpeedTable(
         frame.prompts,
         at_rows(tokens, rows),

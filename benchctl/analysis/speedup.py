@@ -194,7 +194,7 @@ def _latency_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers]:
 
 def _whole_answers(frame: Frame, arm: int, table: SpeedTable) -> tuple[Floats, Booleans]:
     """Return all tokens and the whole time of the pairs that `table` timed, (pairs, 4), and where both are known."""
-    sums = speed_table(frame, arm, whole=True).sums(table.timed)
+    sums = speed_table(frame, arm, whole_answers=True).sums(table.timed)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
     return sums, waits
 

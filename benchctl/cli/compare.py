@@ -74,15 +74,17 @@ def compare(
         _compare_several(paths, arms=arm, as_json=as_json, quiet=quiet)
         return
     try:
-        (a, *more_a), (b, *more_b) = ([open_run(paths[place]) for place in side] for side in sides)
+        (a, *more_a), (b, *more_b) = ([open_run(paths[index]) for index in side] for side in sides)
         names = [paths[side[0]].name for side in sides]
-        found = compare_runs(a, b, judge=judge, baseline=baseline, arms=arm, names=names, more_a=more_a, more_b=more_b)
+        comparison = compare_runs(
+            a, b, judge=judge, baseline=baseline, arms=arm, names=names, more_a=more_a, more_b=more_b
+        )
     except OtherModelsError:
         if gates or baseline:
             raise
         _compare_several(paths, arms=arm, as_json=as_json, quiet=quiet)
         return
-    conclude(found, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
+    conclude(comparison, gates, accept, junit=junit, as_json=as_json, quiet=quiet)
 
 
 def parsed_gates(fail_if: Sequence[str] | None, accept: Accepted, junit: Path | None) -> list[Gate]:
@@ -98,24 +100,30 @@ def parsed_gates(fail_if: Sequence[str] | None, accept: Accepted, junit: Path | 
 
 
 def conclude(
-    found: RunComparison, gates: Sequence[Gate], accept: Accepted, *, junit: Path | None, as_json: bool, quiet: bool
+    comparison: RunComparison,
+    gates: Sequence[Gate],
+    accept: Accepted,
+    *,
+    junit: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Check the gates and print. Raises GateError where a gate failed."""
     from benchctl.analysis.comparison.gates import check_gates
     from benchctl.reports.comparison import print_comparison, write_junit
     from benchctl.words import comparison as words
 
-    checked = check_gates(gates, found, accept)
+    checked = check_gates(gates, comparison, accept)
     if junit is not None:
-        write_junit(junit, found, checked)
+        write_junit(junit, comparison, checked)
     if as_json:
         gated = {"gates": [words.gate_document(result) for result in checked]}
-        print_json("compare", words.comparison_document(found) | gated, schema=2)
+        print_json("compare", words.comparison_document(comparison) | gated, schema=2)
     elif not quiet:
-        print_comparison(found, checked)
+        print_comparison(comparison, checked)
     if not all(result.passed for result in checked):
         lines = [one_line(line) for line in words.failed_gates(checked)]
-        raise GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")
+        raise GateError("\n".join(lines), where=f"{comparison.a.run} and {comparison.b.run}")
 
 
 def _sides(paths: Sequence[Path]) -> tuple[list[int], list[int]] | None:
@@ -139,11 +147,11 @@ def _compare_several(paths: Sequence[Path], *, arms: Sequence[str] | None, as_js
     from benchctl.reports.comparison import print_several
     from benchctl.words import comparison as words
 
-    found = compare_several(summaries_of(paths, judge), arms)
+    several = compare_several(summaries_of(paths, judge), arms)
     if as_json:
-        print_json("compare", words.several_document(found), schema=2)
+        print_json("compare", words.several_document(several), schema=2)
     elif not quiet:
-        print_several(found)
+        print_several(several)
 
 
 def bisect(
@@ -165,13 +173,13 @@ def bisect(
     from benchctl.words import comparison as words
 
     measured = summaries_of([resolve_run(run, results) for run in runs or (None,)], judge)
-    found = compare_several(by_build(measured[0]) if len(measured) == 1 else measured, arm)
-    changes = first_changes(found)
+    several = compare_several(by_build(measured[0]) if len(measured) == 1 else measured, arm)
+    changes = first_changes(several)
     if as_json:
-        document = words.several_document(found) | {"bisect": [change.model_dump() for change in changes]}
+        document = words.several_document(several) | {"bisect": [change.model_dump() for change in changes]}
         print_json("compare", document, schema=2)
         return
     if not quiet:
-        print_several(found)
-    for sentence in words.first_changes(found, changes):
+        print_several(several)
+    for sentence in words.first_changes(several, changes):
         typer.echo(one_line(sentence, 400))

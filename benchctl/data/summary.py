@@ -111,8 +111,8 @@ class RunSummary(msgspec.Struct, kw_only=True):
     def __post_init__(self) -> None:
         prompts = len(self.prompts)
         for arm in self.arms:
-            whole = len(arm.tokens) % max(1, 4 * prompts) == 0 and len(arm.answers) == 8 * prompts
-            if not whole or len(arm.seconds) != len(arm.tokens):
+            fits = len(arm.tokens) % max(1, 4 * prompts) == 0 and len(arm.answers) == 8 * prompts
+            if not fits or len(arm.seconds) != len(arm.tokens):
                 raise ValueError(f"the arrays of {arm.name} are not of {prompts} prompts")
 
 

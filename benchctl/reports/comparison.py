@@ -30,9 +30,9 @@ MOST_ROWS = 120
 """Rows of a table in a terminal; --json has them all."""
 
 
-def compared_arms(found: RunComparison) -> Table[ArmComparison]:
+def compared_arms(comparison: RunComparison) -> Table[ArmComparison]:
     """A row an arm: its speed and its output in both runs."""
-    labels = {arm.arm: f"{arm.arm}{lossy_label(arm.lossy)}" for arm in found.arms}
+    labels = {arm.arm: f"{arm.arm}{lossy_label(arm.lossy)}" for arm in comparison.arms}
     return Table(
         "compared",
         "Both runs",
@@ -47,14 +47,14 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
             output_column("output A → B", "lossless_b", cell=_lossless),
             Column("answers", "outputs.same", cell=_answers, tone=lambda arm: "good" if arm.outputs.alike else "open"),
         ),
-        found.arms,
+        comparison.arms,
     )
 
 
-def several_arms(found: SeveralRuns) -> Table[ArmRow]:
+def several_arms(several: SeveralRuns) -> Table[ArmRow]:
     """A row for every arm of every run, compared with the first run's."""
-    place = {name: number for number, name in enumerate(dict.fromkeys(row.arm for row in found.rows))}
-    rows = sorted(found.rows, key=lambda row: (place[row.arm], row.run))
+    order = {name: number for number, name in enumerate(dict.fromkeys(row.arm for row in several.rows))}
+    rows = sorted(several.rows, key=lambda row: (order[row.arm], row.run))
     return Table(
         "several",
         "All runs",
@@ -85,8 +85,8 @@ def _same_answers(row: ArmRow) -> str:
     return _counts(row.answers_same, differ=row.answers_differing or 0, undetermined=row.answers_unsteady or 0)
 
 
-def _counts(same: int, **others: int) -> str:
-    return ", ".join([f"{same} same", *(f"{count} {word}" for word, count in others.items() if count)])
+def _counts(same: int, **by_outcome: int) -> str:
+    return ", ".join([f"{same} same", *(f"{count} {word}" for word, count in by_outcome.items() if count)])
 
 
 def _arrow(a: str, b: str) -> str:
@@ -115,32 +115,32 @@ def _accepted(arm: ArmComparison) -> str:
 
 
 def _answers(arm: ArmComparison) -> str:
-    found = arm.outputs
-    if not found.kept:
+    outputs = arm.outputs
+    if not outputs.kept:
         return numbers.ABSENT
-    if found.alike:
+    if outputs.alike:
         return "the same"
-    return _counts(found.same, differ=len(found.differing), undetermined=len(found.undetermined))
+    return _counts(outputs.same, differ=len(outputs.differing), undetermined=len(outputs.undetermined))
 
 
-def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
+def print_comparison(comparison: RunComparison, checked: Sequence[GateResult]) -> None:
     """Print both runs, what changed, the table of arms, and the gates."""
     out = Printout()
-    for letter, runs in (("A", (found.a, *found.more_a)), ("B", (found.b, *found.more_b))):
+    for letter, runs in (("A", (comparison.a, *comparison.more_a)), ("B", (comparison.b, *comparison.more_b))):
         for run in runs:
             _print_run(out, letter, run)
-    _print_changes(out, found)
+    _print_changes(out, comparison)
     out.say()
-    out.table(compared_arms(found))
+    out.table(compared_arms(comparison))
     out.say()
-    judged = [arm for arm in found.lossless_b if arm.verdict != "not judged"]
+    judged = [arm for arm in comparison.lossless_b if arm.verdict != "not judged"]
     for scope, _ in by_condition(judged, lambda arm: arm.scope):
         out.say(f"Output of B. {scope_sentence(scope)}", "dim")
-    for sentence in words.baseline_and_runs(found):
+    for sentence in words.baseline_and_runs(comparison):
         out.say(sentence)
-    for arm in found.arms:
+    for arm in comparison.arms:
         _print_remarks(out, arm)
-    for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
+    for names, where in ((comparison.only_in_a, "A"), (comparison.only_in_b, "B")):
         if names:
             out.say(f"Only in {where}, so not compared: {', '.join(names)}.", "yellow")
     for result in checked:
@@ -150,9 +150,11 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
         out.say(f"{sign} {result.gate}: {outcome}. {words.gate_note(result) or ''}".rstrip(), style)
 
 
-def write_junit(file: Path, found: RunComparison, checked: Sequence[GateResult]) -> None:
+def write_junit(file: Path, comparison: RunComparison, checked: Sequence[GateResult]) -> None:
     """Write the gates as a JUnit file, which CI servers show: a test case a gate. Raises StorageError."""
-    suite = ElementTree.Element("testsuite", name=f"benchctl compare {one_line(found.a.run)} {one_line(found.b.run)}")
+    suite = ElementTree.Element(
+        "testsuite", name=f"benchctl compare {one_line(comparison.a.run)} {one_line(comparison.b.run)}"
+    )
     for result in checked:
         case = ElementTree.SubElement(suite, "testcase", classname="benchctl", name=str(result.gate))
         if result.skipped:
@@ -182,10 +184,10 @@ def _print_run(out: Printout, letter: str, run: RunFacts) -> None:
         out.say(f"   Warnings (see its report): {', '.join(run.warnings)}", "yellow")
 
 
-def _print_changes(out: Printout, found: RunComparison) -> None:
-    for sentence in found.on_trust:
+def _print_changes(out: Printout, comparison: RunComparison) -> None:
+    for sentence in comparison.on_trust:
         out.say(sentence, "yellow")
-    if not found.changed:
+    if not comparison.changed:
         out.say("What changed: nothing that the manifests record.")
         return
     out.say("What changed:")
@@ -195,7 +197,7 @@ def _print_changes(out: Printout, found: RunComparison) -> None:
         Column("→", lambda change: "→"),
         Column("B", "b", wrap=True),
     )
-    out.table(Table("changed", "What changed", columns, found.changed), headings=False)
+    out.table(Table("changed", "What changed", columns, comparison.changed), headings=False)
 
 
 def _print_remarks(out: Printout, arm: ArmComparison) -> None:
@@ -204,23 +206,23 @@ def _print_remarks(out: Printout, arm: ArmComparison) -> None:
     if arm.prompts and arm.prompts_left_out:
         out.say(f"{arm.arm}: {arm.prompts_left_out} prompts were not timed in every block.", "yellow")
     if arm.outputs.differing:
-        whose = "the target alone" if arm.is_baseline else arm.arm
-        out.say(f"Answers of {whose} differ from A: {first(arm.outputs.differing, words.MOST_NAMED)}", "yellow")
+        answering = "the target alone" if arm.is_baseline else arm.arm
+        out.say(f"Answers of {answering} differ from A: {first(arm.outputs.differing, words.MOST_NAMED)}", "yellow")
 
 
-def print_several(found: SeveralRuns) -> None:
+def print_several(several: SeveralRuns) -> None:
     """Print the runs, what differs between them, the table of arms, and what was not compared."""
     out = Printout()
-    for number, run in enumerate(found.runs):
+    for number, run in enumerate(several.runs):
         state = "" if run["status"] in (None, "finished") else f", {run['status']}"
         failed = f", {run['failed_cells']} failed cells" if run["failed_cells"] else ""
         line = f"{number + 1:>3}  {run['recipe']} {run['run']}, {run['blocks']} blocks, {run['records']} records"
         out.say(f"{line}{state}{failed}")
         if run["damage"]:
             out.say(f"     Damaged: {run['damage']}", "yellow", most=300)
-    if not found.differing:
+    if not several.differing:
         out.say("What differs: nothing that the manifests record.")
-    for difference in found.differing:
+    for difference in several.differing:
         values: dict[str, list[str]] = {}
         for number, value in enumerate(difference.values):
             values.setdefault(value, []).append(str(number + 1))
@@ -230,9 +232,9 @@ def print_several(found: SeveralRuns) -> None:
         )
         out.say(f"{difference.what}: {'; '.join(by_value)}", most=600)
     out.say()
-    table = several_arms(found)
+    table = several_arms(several)
     out.table(replace(table, rows=table.rows[:MOST_ROWS]))
-    for sentence in words.not_compared(found):
+    for sentence in words.not_compared(several):
         out.say(sentence, "yellow")
-    if len(found.rows) > MOST_ROWS:
-        out.say(f"{len(found.rows) - MOST_ROWS:,} more rows: --json has them all.")
+    if len(several.rows) > MOST_ROWS:
+        out.say(f"{len(several.rows) - MOST_ROWS:,} more rows: --json has them all.")

@@ -130,9 +130,9 @@ def gate_document(result: GateResult) -> dict[str, Any]:
 def comparison_document(comparison: RunComparison) -> dict[str, Any]:
     """Return a comparison for JSON, with its doubts as sentences."""
     document = comparison.model_dump()
-    for written, arm in zip(document["arms"], comparison.arms, strict=True):
+    for row, arm in zip(document["arms"], comparison.arms, strict=True):
         for key, doubt in (("doubt", arm.doubt), ("rate_doubt", arm.rate_doubt)):
-            written[key] = None if doubt is None else doubt_sentence(doubt)
+            row[key] = None if doubt is None else doubt_sentence(doubt)
     return document
 
 
@@ -149,8 +149,8 @@ def baseline_and_runs(comparison: RunComparison) -> list[str]:
     runs = 2 + len(comparison.more_a) + len(comparison.more_b)
     if runs == 2:
         is_kept = any(not arm.outputs.kept for arm in comparison.arms)
-        more = "Keep several runs as the baseline." if is_kept else "Measure A again and compare A B A."
-        return [*sentences, f"One run each: what changes from run to run is not in these intervals. {more}"]
+        advice = "Keep several runs as the baseline." if is_kept else "Measure A again and compare A B A."
+        return [*sentences, f"One run each: what changes from run to run is not in these intervals. {advice}"]
     spreads = {arm.arm: _run_to_run(arm.judged) for arm in comparison.arms}
     widest = max(spreads, key=lambda name: spreads[name], default=None)
     if widest is not None:
@@ -192,8 +192,8 @@ def _reason(unlike: NotCompared) -> str:
 def several_document(several: SeveralRuns) -> dict[str, Any]:
     """Return a comparison of several runs for JSON, with the reasons of what was not compared in words."""
     document = several.model_dump()
-    for written, row in zip(document["rows"], several.rows, strict=True):
-        written["not_compared"] = {part: _reason(unlike) for part, unlike in row.not_compared.items()}
+    for document_row, row in zip(document["rows"], several.rows, strict=True):
+        document_row["not_compared"] = {part: _reason(unlike) for part, unlike in row.not_compared.items()}
     return document
 
 

@@ -127,10 +127,10 @@ def _in_process(
 
     def run(*arguments: str | Path) -> Shown:
         monkeypatch.setattr(sys, "argv", ["benchctl", command, *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             main()
         out, err = capsys.readouterr()
-        return Shown(int(left.value.code or 0), out, err)
+        return Shown(int(exited.value.code or 0), out, err)
 
     return run
 
@@ -222,7 +222,7 @@ def test_what_is_not_known_fails_the_gates(before: Path, tmp_path: Path, compare
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("before", "nowhere"), "There is no such run."),
         (("before",), "Missing argument"),
@@ -235,7 +235,7 @@ def test_what_is_not_known_fails_the_gates(before: Path, tmp_path: Path, compare
     ],
 )
 def test_what_is_wrong_with_the_command_line_is_two(
-    before: Path, compare: Compare, arguments: tuple[str, ...], said: str
+    before: Path, compare: Compare, arguments: tuple[str, ...], message: str
 ) -> None:
     write_run(before.with_name("after"))
     recipe = {"sampling": {"temperature": 0.8}}
@@ -246,7 +246,7 @@ def test_what_is_wrong_with_the_command_line_is_two(
     reseal(before)
     shown = compare(*arguments)
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert said in shown.stderr
+    assert message in shown.stderr
 
 
 def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Compare) -> None:
@@ -271,7 +271,7 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
         "gates",
     ]
     assert document["changed"] == [{"what": "machine cpu", "a": "none", "b": "another"}]
-    assert [(one["arm"], one["change"]) for one in document["arms"]] == [
+    assert [(row["arm"], row["change"]) for row in document["arms"]] == [
         ("baseline", "no clear difference"),
         ("spec", "slower"),
     ]
@@ -279,10 +279,10 @@ def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Com
 
 
 def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Path, baseline: Compare) -> None:
-    written = baseline("write", "baseline.json", "before")
-    assert (written.returncode, written.stdout) == (0, "Baseline: baseline.json\n")
-    told = json.loads(baseline("write", "again.json", "before", "--json").stdout)
-    assert told["file"] == "again.json" and told["baseline"]["arms"].keys() == {"baseline", "spec"}
+    result = baseline("write", "baseline.json", "before")
+    assert (result.returncode, result.stdout) == (0, "Baseline: baseline.json\n")
+    rewritten = json.loads(baseline("write", "again.json", "before", "--json").stdout)
+    assert rewritten["file"] == "again.json" and rewritten["baseline"]["arms"].keys() == {"baseline", "spec"}
     assert baseline("check", "baseline.json", "before", "--fail-if", "slower:3%").returncode == 0
     write_run(before.with_name("next"), slower)  # the latest run of the results, which is taken where none is named
     failed = baseline("check", "baseline.json", "--fail-if", "slower:3%", "--fail-if", "lossy", "--junit", "g.xml")
@@ -296,7 +296,7 @@ def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("check", "none.json", "before"), 2, "There is no such baseline."),
         (("check", "results/by-hand/before/records.jsonl", "before"), 4, "kept baseline"),
@@ -305,10 +305,10 @@ def test_a_kept_baseline_is_written_and_gated_against(before: Path, tmp_path: Pa
     ],
 )
 def test_a_kept_baseline_that_cannot_be_used(
-    before: Path, baseline: Compare, arguments: tuple[str, ...], code: int, said: str
+    before: Path, baseline: Compare, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     shown = baseline(*arguments)
-    assert shown.returncode == code and said in shown.stderr
+    assert shown.returncode == code and message in shown.stderr
 
 
 def test_records_without_a_manifest(before: Path, tmp_path: Path, compare: Compare) -> None:
@@ -348,7 +348,7 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
         assert benchctl("run", recipe, "-o", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
     shown = compare("one", "two", "--json", "--fail-if", "slower:3%", "--fail-if", "lossy")
     document = json.loads(shown.stdout)
-    assert [one["what"] for one in document["changed"]] == ["blocks"]
+    assert [change["what"] for change in document["changed"]] == ["blocks"]
     for arm in document["arms"]:
         assert (arm["outputs"]["same"], arm["prompts"], arm["change"]) == (2, 2, "unknown")
         assert arm["rate"]["ratio"] > 0
@@ -364,30 +364,30 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
 def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path, compare: Compare) -> None:
     after = write_run(tmp_path / "after", slower)
     model = {"source": "u", "path": "u.gguf", "files": [{"name": "u.gguf", "size": 1, "sha256": "b" * 64}]}
-    other = write_run(tmp_path / "other", target=model, workload_sha256="1")
-    shown = compare(before, after, other)
+    third = write_run(tmp_path / "other", target=model, workload_sha256="1")
+    shown = compare(before, after, third)
     assert shown.returncode == 0
     assert "target: t (run 1, 2); u (run 3)" in shown.stdout
     assert "target differs" in shown.stdout
-    document = json.loads(compare(before, after, other, "--json").stdout)
-    spec = [one for one in document["rows"] if one["arm"] == "spec"]
-    assert [one["change"] for one in spec] == [None, "slower", "no clear difference"]
-    assert compare(before, other).returncode == 0
-    refused = compare(before, other, "--fail-if", "slower:3%")
+    document = json.loads(compare(before, after, third, "--json").stdout)
+    spec = [row for row in document["rows"] if row["arm"] == "spec"]
+    assert [row["change"] for row in spec] == [None, "slower", "no clear difference"]
+    assert compare(before, third).returncode == 0
+    refused = compare(before, third, "--fail-if", "slower:3%")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "different work" in refused.stderr
-    many = compare(before, after, other, "--fail-if", "slower:3%")
+    many = compare(before, after, third, "--fail-if", "slower:3%")
     assert many.returncode == 2 and "two settings" in many.stderr
     assert "named twice" in compare(before, after, before).stderr
 
 
 def test_three_runs_of_two_settings_are_compared_with_gates(before: Path, tmp_path: Path, compare: Compare) -> None:
     after = write_run(tmp_path / "after", slower, machine={"cpu": "another"})
-    again = write_run(tmp_path / "again")
-    shown = compare(before, after, again, "--fail-if", "slower:3%")
+    second_a = write_run(tmp_path / "again")
+    shown = compare(before, after, second_a, "--fail-if", "slower:3%")
     assert shown.returncode == 1 and "spec: 0.900×" in shown.stderr
     assert "1.19×, 1.19× → 1.07×" in shown.stdout
-    document = json.loads(compare(before, after, again, "--json").stdout)
+    document = json.loads(compare(before, after, second_a, "--json").stdout)
     assert ([run["run"] for run in document["more_a"]], document["more_b"]) == (["again"], [])
 
 
@@ -396,9 +396,9 @@ def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare:
     first = json.loads(compare(before, after, third, "--json").stdout)
     shutil.copy(write_run(tmp_path / "slow", slower) / "records.jsonl", after)
     reseal(after)
-    again = json.loads(compare(before, after, third, "--json").stdout)
-    assert [one["change"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
-    assert [one["change"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"
+    changed = json.loads(compare(before, after, third, "--json").stdout)
+    assert [row["change"] for row in first["rows"] if row["arm"] == "spec"][1] == "no clear difference"
+    assert [row["change"] for row in changed["rows"] if row["arm"] == "spec"][1] == "slower"
 
 
 def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(bisect: Compare, tmp_path: Path) -> None:
@@ -406,15 +406,15 @@ def test_the_first_slower_build_is_named_and_a_run_without_builds_is_refused(bis
         line["tok_per_sec"] /= 3
 
     builds = [write_run(tmp_path / name, change) for name, change in (("a", None), ("b", None), ("c", slow))]
-    found = json.loads(bisect(*builds, "--json").stdout)
-    assert [change["slower"] for change in found["bisect"] if change["arm"] == "baseline"] == [2]
-    alone = bisect(builds[0])
-    assert alone.returncode == 2 and "engine.binary" in alone.stderr
+    document = json.loads(bisect(*builds, "--json").stdout)
+    assert [change["slower"] for change in document["bisect"] if change["arm"] == "baseline"] == [2]
+    refused = bisect(builds[0])
+    assert refused.returncode == 2 and "engine.binary" in refused.stderr
 
 
 def test_acceptance_that_nothing_confirms_is_marked_in_a_comparison(tmp_path: Path, compare: Compare) -> None:
-    (kept,) = (REPOSITORY / "results" / "padded-cuda").glob("2*")
-    runs = [shutil.copytree(kept, tmp_path / name) for name in ("a", "b", "c")]
+    (run,) = (REPOSITORY / "results" / "padded-cuda").glob("2*")
+    runs = [shutil.copytree(run, tmp_path / name) for name in ("a", "b", "c")]
     two = compare(*runs[:2]).stdout
     assert "91.6 % (unchecked)" in two
     several = json.loads(compare(*runs, "--json").stdout)

@@ -14,8 +14,8 @@ CROSSES = Crossing(
 )
 
 
-def sweep(*found: Crossing) -> Sweep:
-    return Sweep(dimensions=["concurrency"], levels=[], crossings=list(found), unjudged=None)
+def sweep(*of_arms: Crossing) -> Sweep:
+    return Sweep(dimensions=["concurrency"], levels=[], crossings=list(of_arms), unjudged=None)
 
 
 CROSSINGS: list[tuple[dict[str, Any], str]] = [

@@ -82,16 +82,18 @@ def rate_over(frame: Frame, arm: str, prompts: Sequence[PromptKey]) -> SpeedTabl
     return table.in_blocks(table.full_blocks)
 
 
-def speedup_over(frame: Frame, compared: ComparedArm, prompts: Sequence[PromptKey], *, whole: bool) -> SpeedTable:
+def speedup_over(
+    frame: Frame, compared: ComparedArm, prompts: Sequence[PromptKey], *, whole_answers: bool
+) -> SpeedTable:
     """Return the table of an arm beside its baseline, over some prompts and the blocks that did not break off.
 
-    `whole`: of the time from request to last byte, where requests overlap.
+    `whole_answers`: of the time from request to last byte, where requests overlap.
     """
-    again = frame.arms.index(compared.again) if compared.again in frame.arms else None
-    beside = replace(frame, baseline=frame.arms.index(compared.baseline), again=again)
+    second_cell = frame.arms.index(compared.again) if compared.again in frame.arms else None
+    against_baseline = replace(frame, baseline=frame.arms.index(compared.baseline), again=second_cell)
     arm = frame.arms.index(compared.name)
-    decoding = counted_table(beside, arm)[0].at(prompts)
-    table = speed_table(beside, arm, whole=True).at(prompts) if whole else decoding
+    decoding = counted_table(against_baseline, arm)[0].at(prompts)
+    table = speed_table(against_baseline, arm, whole_answers=True).at(prompts) if whole_answers else decoding
     return table.in_blocks(decoding.full_blocks)
 
 
@@ -164,8 +166,8 @@ def _mean_ratio(values: Sequence[float | None], of_a: int) -> float | None:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """Return the geometric mean; `None` where a value is not known."""
-    known = [value for value in values if value]
-    return float(np.exp(np.mean(np.log(known)))) if known and len(known) == len(values) else None
+    positive = [value for value in values if value]
+    return float(np.exp(np.mean(np.log(positive)))) if positive and len(positive) == len(values) else None
 
 
 def speed_change(interval: Interval | None) -> SpeedChange:

@@ -177,7 +177,7 @@ class Side:
     def speedup_over(self, name: str, prompts: Sequence[PromptKey]) -> SpeedTable:
         """Return the table of an arm beside its baseline."""
         arm: ComparedArm = self.analysis.compared[name]
-        return speedup_over(self.frame, arm, prompts, whole=name in self.overlapping)
+        return speedup_over(self.frame, arm, prompts, whole_answers=name in self.overlapping)
 
     def own(self, name: str) -> OwnFacts:
         """Return what the run says of an arm by itself."""
@@ -230,7 +230,7 @@ def compare_runs(
         names[1],
         arms=chosen,
         arms_of_a=[name for name in chosen if all(name in side.frame.arms for side in before)],
-        measure=lambda both: _measure(before, after, both),
+        measure=lambda common: _measure(before, after, common),
         on_trust=on_trust,
         changed=find_changes(a, b),
         level=level_for(*(side.data.manifest for side in runs)),
@@ -254,18 +254,18 @@ def comparison(
     `measure` returns what was measured of the arms that all runs have.
     """
     b = [run_facts(side, name_of_b or side.data.name) for side in after]
-    both = [name for name in arms if name in arms_of_a and all(name in side.frame.arms for side in after)]
+    common = [name for name in arms if name in arms_of_a and all(name in side.frame.arms for side in after)]
     return RunComparison(
         a=a[0],
         b=b[0],
         more_a=list(a[1:]),
         more_b=b[1:],
-        claims=max(1, len(both)),
+        claims=max(1, len(common)),
         level=level,
         on_trust=on_trust,
         changed=changed,
-        arms=compare_arms(measure(both), of_a=len(a), level=1 - (1 - level) / max(1, len(both))),
-        only_in_a=[name for name in arms if name in arms_of_a and name not in both],
+        arms=compare_arms(measure(common), of_a=len(a), level=1 - (1 - level) / max(1, len(common))),
+        only_in_a=[name for name in arms if name in arms_of_a and name not in common],
         only_in_b=[name for name in arms if name not in arms_of_a],
         lossless_b=[
             OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason, scope=row.scope)
@@ -276,9 +276,9 @@ def comparison(
     )
 
 
-def chosen_arms(known: Iterable[str], wanted: Collection[str] | None) -> list[str]:
+def chosen_arms(available: Iterable[str], wanted: Collection[str] | None) -> list[str]:
     """Return the arms that are compared, of those that any run has. Raises UsageError for a name that none has."""
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(available))
     for name in wanted or ():
         if name not in names:
             fix = f"The arms are: {', '.join(names)}."
@@ -295,18 +295,18 @@ def side_of(data: RunData, judge: Judge, baseline: str | None) -> Side:
 
 def run_facts(side: Side, name: str) -> RunFacts:
     """Return what is said of a run; `name`: what a run without a manifest is called."""
-    manifest, found = side.data.manifest, side.analysis
+    manifest, analysis = side.data.manifest, side.analysis
     return RunFacts(
-        run=found.run if manifest else name,
+        run=analysis.run if manifest else name,
         folder=str(side.data.folder),
-        recipe=found.recipe,
+        recipe=analysis.recipe,
         created_at=manifest.created_at if manifest else None,
         status=manifest.status if manifest else None,
-        baseline=found.baseline,
-        blocks=found.blocks,
-        failed_cells=found.failed_cells,
+        baseline=analysis.baseline,
+        blocks=analysis.blocks,
+        failed_cells=analysis.failed_cells,
         damage=list(side.data.integrity.findings),
-        warnings=list(dict.fromkeys(warning.id for warning in found.warnings)),
+        warnings=list(dict.fromkeys(warning.id for warning in analysis.warnings)),
     )
 
 
@@ -318,7 +318,7 @@ class ArmInRuns:
     """Of its group: its own name for a baseline."""
     is_baseline: bool
     """Of B."""
-    own: tuple[OwnFacts, OwnFacts]
+    facts: tuple[OwnFacts, OwnFacts]
     """What A, and what B says of it."""
     outputs: Outputs
     prompts: int
@@ -343,7 +343,7 @@ def _measure(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]
         name: ArmInRuns(
             baseline=runs[-1].analysis.compared[name].baseline,
             is_baseline=name in after[0].analysis.baselines,
-            own=(before[0].own(name), after[0].own(name)),
+            facts=(before[0].own(name), after[0].own(name)),
             outputs=_outputs(before[0], after[0], name),
             prompts=len(prompts),
             doubt=distrust_of(runs),
@@ -387,7 +387,7 @@ def _compare_arm(
     judged = rate if arm.is_baseline else speedup
     measured = arm.rate if arm.is_baseline or arm.speedup is None else arm.speedup
     doubt = arm.doubt or (Doubt(code="a baseline") if judged is None else doubt_of(measured, judged))
-    ours, theirs = arm.own
+    ours, theirs = arm.facts
     return ArmComparison(
         arm=name,
         is_baseline=arm.is_baseline,
@@ -414,8 +414,8 @@ def _compare_arm(
 
 
 def _outputs(before: Side, after: Side, name: str) -> Outputs:
-    found = compare_answers(before.frame, before.answers, after.frame, after.answers, name)
+    outputs = compare_answers(before.frame, before.answers, after.frame, after.answers, name)
     if name not in after.overlapping:
-        return found
-    chance = [*found.differing, *found.undetermined]  # answers of overlapping requests do not repeat
-    return found.model_copy(update={"differing": [], "undetermined": chance})
+        return outputs
+    chance = [*outputs.differing, *outputs.undetermined]  # answers of overlapping requests do not repeat
+    return outputs.model_copy(update={"differing": [], "undetermined": chance})

@@ -147,10 +147,10 @@ def parse_gate(text: str) -> Gate:
         return Gate("lossy")
     if word in KINDS and match and float(match[1]) < 100:
         return Gate(word, float(match[1]) / 100)
-    wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
+    message = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
     if word in GATES:
-        wrong = "`lossy` takes no amount." if word == "lossy" else f"`{word}` needs 0 to 100 %, not {amount!r}."
-    raise UsageError(wrong, where=f"--fail-if {text}", fix=_FIX)
+        message = "`lossy` takes no amount." if word == "lossy" else f"`{word}` needs 0 to 100 %, not {amount!r}."
+    raise UsageError(message, where=f"--fail-if {text}", fix=_FIX)
 
 
 @dataclass(frozen=True)
@@ -219,11 +219,11 @@ def check_gates(gates: Sequence[Gate], comparison: RunComparison, accept: Accept
 
 def find_worse(tests: Sequence[ArmTest], error: float) -> set[int]:
     """Return the `id` of the tests of which it is shown, at this error rate of all together."""
-    known = [(test, p) for test in tests if (p := test.p) is not None]
-    noisy = [(test, p) for test, p in known if test.is_noisy]
+    determined = [(test, p) for test in tests if (p := test.p) is not None]
+    noisy = [(test, p) for test, p in determined if test.is_noisy]
     adjusted = holm([p for _, p in noisy])
     worse = {id(test) for (test, _), p in zip(noisy, adjusted, strict=True) if p < error}
-    return worse | {id(test) for test, p in known if not test.is_noisy and p < error}
+    return worse | {id(test) for test, p in determined if not test.is_noisy and p < error}
 
 
 def tests_of(gate: Gate, comparison: RunComparison) -> Iterator[ArmTest]:

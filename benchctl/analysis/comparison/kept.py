@@ -70,8 +70,8 @@ class KeptRun(Part):
 
     def facts(self, file: str) -> RunFacts:
         """Return what is said of it."""
-        own = self.model_dump()
-        return RunFacts(folder=file, status=None, failed_cells=[], damage=[], warnings=[], **own)
+        fields = self.model_dump()
+        return RunFacts(folder=file, status=None, failed_cells=[], damage=[], warnings=[], **fields)
 
 
 class Kept(Part):
@@ -108,13 +108,13 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
     """Return what is kept of a run, or of several of the same setting. Raises UsageError where that is no baseline."""
     manifests = [_manifest(run) for run in runs]
     for run, manifest in zip(runs, manifests, strict=True):
-        why = run.integrity.reason
+        reason = run.integrity.reason
         if manifest.blocks < MIN_BLOCKS:
-            why = f"It has fewer than {MIN_BLOCKS} blocks, which show no noise, so that no gate could be decided."
+            reason = f"It has fewer than {MIN_BLOCKS} blocks, which show no noise, so that no gate could be decided."
         elif not is_repeat(manifests[0], manifest):
-            why = f"It is no repetition of {runs[0].name}: another workload, setting or machine."
-        if why is not None:
-            raise UsageError(why, where=str(run.folder), fix="Keep one run, or several with nothing changed.")
+            reason = f"It is no repetition of {runs[0].name}: another workload, setting or machine."
+        if reason is not None:
+            raise UsageError(reason, where=str(run.folder), fix="Keep one run, or several with nothing changed.")
     sides = [side_of(run, judge, None) for run in runs]
     first = sides[0]
     prompts = first.frame.prompts
@@ -137,7 +137,7 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
         lengths = np.concatenate([table.lengths for table in rates[name]])
         arms[name] = KeptArm(
             baseline=first.analysis.compared[name].baseline,
-            condition={what: getattr(arm, what) for what in DIMENSIONS},
+            condition={dimension: getattr(arm, dimension) for dimension in DIMENSIONS},
             own=first.own(name),
             lengths=or_none(np.where((lengths == lengths[:1]).all(axis=0), lengths[0], np.nan)),
             measures=dict(sorted(measures.items())),
@@ -152,9 +152,9 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
     )
 
 
-def write_kept(kept: Kept, file: Path) -> None:
+def write_kept(baseline: Kept, file: Path) -> None:
     """Write a kept baseline, in place of an earlier baseline: sorted, a list a line. Raises StorageError."""
-    write_whole(file, f"{_text(kept.model_dump(mode='json', by_alias=True), 0)}\n")
+    write_whole(file, f"{_text(baseline.model_dump(mode='json', by_alias=True), 0)}\n")
 
 
 def read_kept(file: Path) -> Kept:
@@ -167,57 +167,61 @@ def read_kept(file: Path) -> Kept:
 
 
 def against_kept(
-    kept: Kept, runs: Sequence[RunData], *, judge: Judge, arms: Collection[str] | None = None, where: str
+    baseline: Kept, runs: Sequence[RunData], *, judge: Judge, arms: Collection[str] | None = None, where: str
 ) -> RunComparison:
     """Compare a run, or repetitions of it, with a kept baseline. Raises UsageError where they did other work."""
     manifests = [_manifest(run) for run in runs]
     for run, manifest in zip(runs, manifests, strict=True):
-        _require_same(kept, manifest, f"{run.folder} and {where}")
+        _require_same(baseline, manifest, f"{run.folder} and {where}")
     if not all(is_repeat(manifests[0], manifest) for manifest in manifests):
         raise UsageError(
             "The runs are of several settings.", where="RUN", fix="Compare each with the baseline by itself."
         )
     sides = [side_of(run, judge, None) for run in runs]
-    level = max(kept.level, level_for(*manifests))
+    level = max(baseline.level, level_for(*manifests))
     setting = rendered_settings(manifests[0])
-    values = {key: (kept.setting.get(key, "none"), setting.get(key, "none")) for key in {**kept.setting, **setting}}
+    values = {
+        key: (baseline.setting.get(key, "none"), setting.get(key, "none")) for key in {**baseline.setting, **setting}
+    }
     return comparison(
-        [run.facts(where) for run in kept.runs],
+        [run.facts(where) for run in baseline.runs],
         sides,
-        arms=chosen_arms([*kept.arms, *sides[0].arms], arms),
-        arms_of_a=kept.arms,
-        measure=lambda both: _measure(kept, sides, both),
+        arms=chosen_arms([*baseline.arms, *sides[0].arms], arms),
+        arms_of_a=baseline.arms,
+        measure=lambda common: _measure(baseline, sides, common),
         on_trust=[],
         changed=[Change(what=key, a=a, b=b) for key, (a, b) in values.items() if a != b],
         level=level,
     )
 
 
-def _measure(kept: Kept, sides: Sequence[Side], names: Sequence[str]) -> dict[str, ArmInRuns]:
+def _measure(baseline: Kept, sides: Sequence[Side], names: Sequence[str]) -> dict[str, ArmInRuns]:
     """Return what was measured of the arms in the kept runs and in new ones, over the prompts of the kept ones."""
     tables: dict[str, dict[str, list[SpeedTable]]] = {}
     for name in names:
-        measures = kept.arms[name].measures
-        tables[name] = {"rate": [side.rate_over(name, _prompts_of(kept, name, "rate")) for side in sides]}
+        measures = baseline.arms[name].measures
+        tables[name] = {"rate": [side.rate_over(name, _prompts_of(baseline, name, "rate")) for side in sides]}
         if "speedup" in measures and all(side.is_compared(name) for side in sides):
-            keys = _prompts_of(kept, name, "speedup")
+            keys = _prompts_of(baseline, name, "speedup")
             tables[name]["speedup"] = [side.speedup_over(name, keys) for side in sides]
     prompts = {name: list(tables[name].get("speedup", tables[name]["rate"])[0].prompts) for name in names}
     watched = [watch(side.frame, prompts) for side in sides]
     arms = {}
     for name in names:
-        arm = kept.arms[name]
-        measured = {what: _in_all_runs(kept, name, what, of_new) for what, of_new in tables[name].items()}
+        arm = baseline.arms[name]
+        measured = {
+            quantity: _in_all_runs(baseline, name, quantity, of_new) for quantity, of_new in tables[name].items()
+        }
         counts = [(len(of_new[0].prompts), len(timed_prompts(of_new))) for of_new in tables[name].values()]
         lacking = [(of_kept - of_both, of_kept) for of_kept, of_both in counts if of_both < of_kept]
         watched_by_kept = [
-            {what: runs[number] for what, runs in arm.measures.items() if what not in BY_PROMPT}
-            for number in range(len(kept.runs))
+            {quantity: runs[number] for quantity, runs in arm.measures.items() if quantity not in BY_PROMPT}
+            for number in range(len(baseline.runs))
         ]
         arms[name] = ArmInRuns(
             baseline=arm.baseline,
             is_baseline=name in sides[0].analysis.baselines,
-            own=(arm.own, sides[0].own(name)),
+            facts=(arm.own, sides[0].own(name)),
             outputs=Outputs(same=0, differing=[], undetermined=[], kept=False),
             prompts=len(prompts[name]),
             doubt=distrust_of(sides) or (Doubt(code="prompts missing", counts=lacking[-1]) if lacking else None),
@@ -228,20 +232,20 @@ def _measure(kept: Kept, sides: Sequence[Side], names: Sequence[str]) -> dict[st
     return arms
 
 
-def _prompts_of(kept: Kept, name: str, quantity: str) -> list[PromptKey]:
+def _prompts_of(baseline: Kept, name: str, quantity: str) -> list[PromptKey]:
     """Return the prompts that every block of the kept runs timed."""
-    values = kept.arms[name].measures[quantity][0].by_prompt
-    keys = (text.rpartition("/") for text, value in zip(kept.prompts, values, strict=True) if value is not None)
+    values = baseline.arms[name].measures[quantity][0].by_prompt
+    keys = (text.rpartition("/") for text, value in zip(baseline.prompts, values, strict=True) if value is not None)
     return [(task, int(index)) for task, _, index in keys]
 
 
-def _in_all_runs(kept: Kept, name: str, quantity: str, tables: Sequence[SpeedTable]) -> InAllRuns:
+def _in_all_runs(baseline: Kept, name: str, quantity: str, tables: Sequence[SpeedTable]) -> InAllRuns:
     """Return a quantity in the kept runs and in new ones; `tables` are over the prompts of the kept ones alone."""
-    arm = kept.arms[name]
+    arm = baseline.arms[name]
     runs = arm.measures[quantity]
     columns = [number for number, value in enumerate(runs[0].by_prompt) if value is not None]
     of_new = in_all_runs(tables, 0)
-    lengths = [arm.lengths, kept.arms[arm.baseline].lengths][: len(tables[0].work)]
+    lengths = [arm.lengths, baseline.arms[arm.baseline].lengths][: len(tables[0].work)]
     before = np.array(lengths, dtype=np.float64)[:, columns]  # numpy reads None as NaN, which equals nothing
     equal = np.logical_and.reduce([(before == table.lengths).all(axis=0) for table in tables])
     by_prompt = [
@@ -263,13 +267,14 @@ def _manifest(run: RunData) -> Manifest:
     return run.manifest
 
 
-def _require_same(kept: Kept, manifest: Manifest, where: str) -> None:
+def _require_same(baseline: Kept, manifest: Manifest, where: str) -> None:
     parts = []
     prompts = [f"{prompt.task}/{prompt.prompt_idx}" for prompt in manifest.prompts]
-    if manifest.workload_sha256 != kept.workload_sha256 or sorted(prompts) != sorted(kept.prompts):
+    if manifest.workload_sha256 != baseline.workload_sha256 or sorted(prompts) != sorted(baseline.prompts):
         parts.append("prompts, sampling or models (the workload hash)")
     for arm in manifest.arms:
-        if arm.name in kept.arms and {what: getattr(arm, what) for what in DIMENSIONS} != kept.arms[arm.name].condition:
+        kept_arm = baseline.arms.get(arm.name)
+        if kept_arm and any(getattr(arm, name) != kept_arm.condition.get(name) for name in DIMENSIONS):
             parts.append(f"the condition of arm {arm.name}")
     if parts:
         raise UsageError(

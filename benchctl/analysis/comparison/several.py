@@ -103,15 +103,15 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
     first = runs[0]
     reference = {arm.name: arm for arm in first.arms if arm.name in wanted}
     claims = max(1, sum(arm.name in reference for run in runs[1:] for arm in run.arms))
-    rows, alone = [], dict[str, list[int]]()
+    rows, only_later = [], dict[str, list[int]]()
     for number, run in enumerate(runs):
         arms_here = [arm for arm in run.arms if arm.name in wanted]
         pairs = [(reference[arm.name], arm) for arm in arms_here if number and arm.name in reference]
-        found = _against(first, run, pairs, 1 - (1 - min(first.level, run.level)) / claims)
+        compared = _against(first, run, pairs, 1 - (1 - min(first.level, run.level)) / claims)
         for arm in arms_here:
             if number and arm.name not in reference:
-                alone.setdefault(arm.name, []).append(number)
-            rows.append(_row(number, run, arm).model_copy(update=found.get(arm.name, {})))
+                only_later.setdefault(arm.name, []).append(number)
+            rows.append(_row(number, run, arm).model_copy(update=compared.get(arm.name, {})))
     return SeveralRuns(
         runs=[
             {name: getattr(run, name) for name in _OF_RUN}
@@ -124,20 +124,20 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
         differing=_differing(runs),
         claims=claims,
         rows=rows,
-        alone=alone,
+        alone=only_later,
     )
 
 
 def _common(first: RunSummary, run: RunSummary) -> tuple[list[int], list[int]]:
     """Return the places of the prompts that both runs have, in either; those of equal text, where that is recorded."""
-    place = {(task, index): number for number, (task, index, _) in enumerate(first.prompts)}
+    columns = {(task, index): number for number, (task, index, _) in enumerate(first.prompts)}
     texts = [text for _, _, text in first.prompts]
     pairs = [
-        (place[task, index], number)
+        (columns[task, index], number)
         for number, (task, index, text) in enumerate(run.prompts)
-        if (task, index) in place and (text is None or texts[place[task, index]] in (None, text))
+        if (task, index) in columns and (text is None or texts[columns[task, index]] in (None, text))
     ]
-    return [ours for ours, _ in pairs], [other for _, other in pairs]
+    return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
 
 
 def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
@@ -258,7 +258,7 @@ def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
         "sampling": [", ".join(f"{key} {value}" for key, value in run.sampling.items()) for run in runs],
         "blocks": [str(run.blocks) for run in runs],
     }
-    return [Differing(what=what, values=values) for what, values in facts.items() if len(set(values)) > 1]
+    return [Differing(what=fact, values=values) for fact, values in facts.items() if len(set(values)) > 1]
 
 
 class FirstChange(Result):
@@ -305,10 +305,10 @@ def by_build(run: RunSummary) -> list[RunSummary]:
     ]
 
 
-def first_changes(found: SeveralRuns) -> list[FirstChange]:
+def first_changes(several: SeveralRuns) -> list[FirstChange]:
     """Return for every arm of the first build where it changed."""
-    names = [row.arm for row in found.rows if row.run == 0]
-    return [_first_change(name, [row for row in found.rows if row.arm == name]) for name in names]
+    names = [row.arm for row in several.rows if row.run == 0]
+    return [_first_change(name, [row for row in several.rows if row.arm == name]) for name in names]
 
 
 def _first_change(name: str, rows: Sequence[ArmRow]) -> FirstChange:

@@ -36,51 +36,53 @@ ABSENT = 0
 
 def summarise(run: RunData, judge: Judge) -> RunSummary:
     """Return the summary of a run."""
-    found, manifest = analyse(run, judge), run.manifest
-    frame = make_frame(run.records, manifest, min(found.baselines))
+    analysis, manifest = analyse(run, judge), run.manifest
+    frame = make_frame(run.records, manifest, min(analysis.baselines))
     answers = _answers(frame)
     texts = {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} if manifest else {}
     return RunSummary(
-        run=found.run,
+        run=analysis.run,
         folder=str(run.folder),
-        recipe=found.recipe,
+        recipe=analysis.recipe,
         workload=manifest.workload_sha256 if manifest else None,
         created_at=manifest.created_at if manifest else None,
         status=manifest.status if manifest else None,
-        blocks=found.blocks,
-        records=found.records,
+        blocks=analysis.blocks,
+        records=analysis.records,
         level=level_for(manifest),
         machine=_machine(manifest),
         sampling=dict((manifest.recipe if manifest else {}).get("sampling") or {}),
         prompts=[(task, index, texts.get((task, index))) for task, index in frame.prompts],
-        failed_cells=found.failed_cells,
+        failed_cells=analysis.failed_cells,
         damage=list(run.integrity.findings),
         distrust=run.integrity.reason,
-        arms=[_arm(frame, found, manifest, answers, number) for number in range(len(frame.arms))],
+        arms=[_arm(frame, analysis, manifest, answers, number) for number in range(len(frame.arms))],
     )
 
 
 def _arm(
-    frame: Frame, found: Analysis, manifest: Manifest | None, answers: NDArray[np.uint64], number: int
+    frame: Frame, analysis: Analysis, manifest: Manifest | None, answers: NDArray[np.uint64], number: int
 ) -> ArmSummary:
     name = frame.arms[number]
     table = rate_table(frame, number)
-    arm = found.compared[name]
+    arm = analysis.compared[name]
     identity = identity_of(manifest, name)
     setup = setup_of(manifest, arm.setup)
-    speedup = next((speedup for speedup in found.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
-    accepted = next((row for row in found.acceptance if row.arm == name and row.task == ALL_TASKS), None)
-    lossless = next((row for row in found.losslessness if row.arm == name), None)
+    speedup = next(
+        (speedup for speedup in analysis.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None
+    )
+    accepted = next((row for row in analysis.acceptance if row.arm == name and row.task == ALL_TASKS), None)
+    lossless = next((row for row in analysis.losslessness if row.arm == name), None)
     interval = speedup.interval if speedup else None
-    of: SetupIdentity | Manifest | None = setup or manifest
+    setup_or_run: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(
         name=name,
         compared=arm,
         labels=axes_of(manifest, name),
         target=arm.target.source if arm.target else "not known",
         draft=", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None,
-        engine=_engine(of),
-        build=_build(of),
+        engine=_engine(setup_or_run),
+        build=_build(setup_or_run),
         types=list(identity.types) if identity else [],
         setting=_setting(manifest, arm),
         speedup=speedup.pooled if speedup else None,
@@ -121,16 +123,16 @@ def _machine(manifest: Manifest | None) -> str:
     return ", ".join([str(machine.get("cpu") or "not known"), *accelerators])
 
 
-def _engine(of: SetupIdentity | Manifest | None) -> str:
-    if of is None:
+def _engine(setup: SetupIdentity | Manifest | None) -> str:
+    if setup is None:
         return "not known"
-    details = of.engine.details.get("sha256")
-    build = of.engine.version or of.engine.build or (str(details)[:12] if details else "")
-    return " ".join(filter(None, (of.engine.kind, build)))
+    details = setup.engine.details.get("sha256")
+    build = setup.engine.version or setup.engine.build or (str(details)[:12] if details else "")
+    return " ".join(filter(None, (setup.engine.kind, build)))
 
 
-def _build(of: SetupIdentity | Manifest | None) -> str:
-    engine = of.engine if of else None
+def _build(setup: SetupIdentity | Manifest | None) -> str:
+    engine = setup.engine if setup else None
     files = [engine.details.get(key) for key in ("sha256", "siblings", "distributions")] if engine else []
     return _digest([engine.kind, engine.version, engine.build, engine.commit, *files] if engine else [])
 
@@ -139,9 +141,9 @@ def _setting(manifest: Manifest | None, arm: ComparedArm) -> str:
     recipe = manifest.recipe if manifest else {}
     engine = {key: value for key, value in (recipe.get("engine") or {}).items() if key != "binary"}
     of_recipe = manifest.recipe_arms if manifest else {}
-    own = [{**of_recipe.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
+    arms = [{**of_recipe.get(name, {}), "name": None} for name in (arm.name, arm.baseline)]
     models = [model.identity for model in (arm.target, arm.draft) if model is not None]
-    return _digest([engine, own, models, list(vars(arm.group).values()), recipe.get("schedule")])
+    return _digest([engine, arms, models, list(vars(arm.group).values()), recipe.get("schedule")])
 
 
 def _digest(facts: object) -> str:
@@ -169,8 +171,8 @@ def summaries_or_errors(paths: Sequence[Path], judge: Judge) -> list[RunSummary 
 
 def complete(entries: Sequence[CacheEntry], judge: Judge) -> list[RunSummary | BenchctlError]:
     """Return the summary of each run that was looked up in the cache, made where that has none, or its error."""
-    made = iter(on_all_cores(_made, [(entry, judge) for entry in entries if entry.summary is None]))
-    return [next(made) if entry.summary is None else entry.summary for entry in entries]
+    computed = iter(on_all_cores(_made, [(entry, judge) for entry in entries if entry.summary is None]))
+    return [next(computed) if entry.summary is None else entry.summary for entry in entries]
 
 
 def on_all_cores(function: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> list[Result]:

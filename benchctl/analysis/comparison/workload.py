@@ -69,12 +69,12 @@ def require_same_questions(a: RunData, b: RunData) -> list[str]:
         parts = [*_questions(a.manifest, b.manifest)]
         ours, theirs = a.manifest.target.facts, b.manifest.target.facts
         for fact in ("vocab_size", "layers"):
-            first, other = ours.get(fact), theirs.get(fact)
-            if first is not None and other is not None and first != other:
-                parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(first)} and {_rendered(other)}")
+            first, second = ours.get(fact), theirs.get(fact)
+            if first is not None and second is not None and first != second:
+                parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(first)} and {_rendered(second)}")
     else:
         parts = [*_prompts(_recorded(a.records), _recorded(b.records))]
-    _refuse(parts, a, b, what="answers")
+    _refuse(parts, a, b, compared="answers")
     same = a.manifest and b.manifest and _hashes(a.manifest.target) == _hashes(b.manifest.target)
     return [] if same else [f"That {a.name} and {b.name} ran the same model was not checked: their files differ."]
 
@@ -83,12 +83,12 @@ def find_changes(a: RunData, b: RunData) -> list[Change]:
     """Return what differs between the runs beside the workload, the most important first."""
     changes = setting_changes(a.manifest, b.manifest) if a.manifest and b.manifest else []
     first, second = _recorded(a.records), _recorded(b.records)
-    other = [key for key in first if None not in (first[key], second.get(key)) and first[key] != second[key]]
-    if other:
-        named = f"{other[0][0]}/{other[0][1]}"
-        example = f"{len(other)} of {len(first)} prompts, such as {named}"
+    differing = [key for key in first if None not in (first[key], second.get(key)) and first[key] != second[key]]
+    if differing:
+        named = f"{differing[0][0]}/{differing[0][1]}"
+        example = f"{len(differing)} of {len(first)} prompts, such as {named}"
         changes.append(
-            Change(what="rendered prompt text", a=f"SHA-256 {first[other[0]]}"[:20], b=f"differs for {example}")
+            Change(what="rendered prompt text", a=f"SHA-256 {first[differing[0]]}"[:20], b=f"differs for {example}")
         )
     return changes
 
@@ -96,13 +96,13 @@ def find_changes(a: RunData, b: RunData) -> list[Change]:
 def setting_changes(a: Manifest, b: Manifest) -> list[Change]:
     """Return what differs in the manifests beside the workload."""
     ours, theirs = dict(_settings(a)), dict(_settings(b))
-    pairs = [(what, ours.get(what), theirs.get(what)) for what in dict.fromkeys([*ours, *theirs])]
-    return [Change(what=what, a=_rendered(x), b=_rendered(y)) for what, x, y in pairs if x != y]
+    pairs = [(name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
+    return [Change(what=name, a=_rendered(x), b=_rendered(y)) for name, x, y in pairs if x != y]
 
 
 def rendered_settings(manifest: Manifest) -> dict[str, str]:
     """Return what a manifest records beside the workload, as changes show it."""
-    return {what: _rendered(value) for what, value in _settings(manifest) if value is not None}
+    return {name: _rendered(value) for name, value in _settings(manifest) if value is not None}
 
 
 def is_repeat(a: Manifest, b: Manifest) -> bool:
@@ -117,7 +117,7 @@ def two_sides(manifests: Iterable[Manifest]) -> tuple[list[int], list[int]] | No
     """
     settings: list[tuple[Manifest, list[int]]] = []
     for number, manifest in enumerate(manifests):
-        places = next((places for known, places in settings if is_repeat(known, manifest)), None)
+        places = next((places for setting, places in settings if is_repeat(setting, manifest)), None)
         if places is not None:
             places.append(number)
         elif len(settings) == 2 or (settings and settings[0][0].workload_sha256 != manifest.workload_sha256):
@@ -132,17 +132,19 @@ class OtherModelsError(UsageError):
 
 
 def _refuse(
-    parts: list[str], a: RunData, b: RunData, error: type[UsageError] = UsageError, *, what: str = "speeds"
+    parts: list[str], a: RunData, b: RunData, error: type[UsageError] = UsageError, *, compared: str = "speeds"
 ) -> None:
     """Raise an error that lists what differs, if anything does."""
     same = (
         "prompts, sampling, models and load; engine, machine"
-        if what == "speeds"
+        if compared == "speeds"
         else "model, prompts and sampling; engine, precision"
     )
     if parts:
         raise error(
-            "\n  ".join([f"The runs did different work, so their {what} cannot be compared.", *map(one_line, parts)]),
+            "\n  ".join(
+                [f"The runs did different work, so their {compared} cannot be compared.", *map(one_line, parts)]
+            ),
             where=f"{a.folder} and {b.folder}",
             fix=f"Measure both with the same {same} and arms may differ.",
         )
@@ -161,35 +163,35 @@ def _questions(a: Manifest, b: Manifest) -> Iterator[str]:
 
 
 def _recorded(records: list[Record]) -> PromptHashes:
-    found: PromptHashes = {}
+    hashes: PromptHashes = {}
     for record in records:
         key = (record.task, record.prompt_idx)
-        if record.phase == "measure" and found.get(key) is None:
-            found[key] = record.prompt_sha
-    return found
+        if record.phase == "measure" and hashes.get(key) is None:
+            hashes[key] = record.prompt_sha
+    return hashes
 
 
 def _prompts(a: Mapping[PromptKey, str | None], b: Mapping[PromptKey, str | None]) -> Iterator[str]:
-    other = [key for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]]
-    for what, keys in (
-        ("prompts with different text", other),
+    differing = [key for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]]
+    for difference, keys in (
+        ("prompts with different text", differing),
         ("prompts that only the first run has", [key for key in a if key not in b]),
         ("prompts that only the second run has", [key for key in b if key not in a]),
     ):
         if keys:
             named = ", ".join(f"{task}/{index}" for task, index in keys[:NAMED])
-            more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-            yield f"{what}: {named}{more}"
+            remaining = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+            yield f"{difference}: {named}{remaining}"
 
 
 def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
     """Arms of the same name that ran under different conditions: they share only the name."""
     theirs = {arm.name: arm for arm in b.arms}
     for arm in a.arms:
-        for what in DIMENSIONS:
-            before, after = getattr(arm, what), getattr(theirs.get(arm.name, arm), what)
+        for dimension in DIMENSIONS:
+            before, after = getattr(arm, dimension), getattr(theirs.get(arm.name, arm), dimension)
             if before != after:
-                yield f"{what} of arm {arm.name}: {_rendered(before)} and {_rendered(after)}"
+                yield f"{dimension} of arm {arm.name}: {_rendered(before)} and {_rendered(after)}"
 
 
 def _hashes(model: ModelIdentity | None) -> list[str]:
@@ -257,21 +259,21 @@ def compare_answers(a: Frame, answers_a: Answers, b: Frame, answers_b: Answers, 
     return Outputs(same=len(named[True]), differing=named[False], undetermined=named[None])
 
 
-def agree(left: Record | None, right: Record | None) -> bool | None:
+def agree(first: Record | None, second: Record | None) -> bool | None:
     """Whether two sound answers to a prompt are the same; `None` where either is lacking, or had another prompt."""
-    if left is None or right is None or not same_prompt(left, right):
+    if first is None or second is None or not same_prompt(first, second):
         return None
-    return same_answer(left, right)
+    return same_answer(first, second)
 
 
 def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:
     """Return the answer to every prompt that an arm answered soundly and alike in all blocks."""
     rows = frame.row_at[frame.arms.index(arm)]
-    whole = answers.sound[rows].all(axis=0)
+    sound = answers.sound[rows].all(axis=0)
     by_prompt = {
-        key: [frame.records[row] for row in rows[:, place].tolist()]
-        for place, key in enumerate(frame.prompts)
-        if whole[place]
+        key: [frame.records[row] for row in rows[:, column].tolist()]
+        for column, key in enumerate(frame.prompts)
+        if sound[column]
     }
     return {
         key: records[0]
@@ -280,6 +282,6 @@ def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, R
     }
 
 
-def same_prompt(left: Record, right: Record) -> bool:
+def same_prompt(first: Record, second: Record) -> bool:
     """Whether the rendered prompts are equal, as far as both are reported."""
-    return left.prompt_sha is None or right.prompt_sha is None or left.prompt_sha == right.prompt_sha
+    return first.prompt_sha is None or second.prompt_sha is None or first.prompt_sha == second.prompt_sha

@@ -126,8 +126,8 @@ def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
     """Return the requests a second that kept the recipe's limits; a latency that is not known keeps none."""
     limits = (frame.manifest.recipe.get("goodput") if frame.manifest else None) or {}
     times = {"ttft_s": frame.column("ttft_s")[rows], "tpot_s": 1 / frame.rate[rows]}
-    kept = [times[name] <= most for name, most in limits.items() if most is not None]
-    return float(np.logical_and.reduce(kept).sum()) / makespan if kept and makespan else None
+    within_limits = [times[name] <= limit for name, limit in limits.items() if limit is not None]
+    return float(np.logical_and.reduce(within_limits).sum()) / makespan if within_limits and makespan else None
 
 
 def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
@@ -136,25 +136,27 @@ def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time:
     `slots`: requests of a closed loop in flight at a time, 1 for an open loop. `waited`: `e2e_s` of every record.
     """
     first_token = frame.column("ttft_s")
-    found = {}
+    cells = {}
     rows = frame.rows(arm)
     rows = rows[frame.answered[rows] & ~frame.disturbed[arm, frame.block[rows]]]
     for block in np.unique(frame.block[rows]).tolist():
-        here = rows[frame.block[rows] == block]
-        busy = float(waited[here].sum())
+        of_block = rows[frame.block[rows] == block]
+        busy = float(waited[of_block].sum())
         makespan = window = busy
-        tokens = all_tokens = float(frame.predicted[here].sum())
+        tokens = all_tokens = float(frame.predicted[of_block].sum())
         if not one_at_a_time:
-            if len({frame.records[row].attempt for row in here.tolist()}) > 1:
+            if len({frame.records[row].attempt for row in of_block.tolist()}) > 1:
                 continue
-            sent = np.array([frame.records[row].sent_s for row in here.tolist()], dtype=np.float64)
-            makespan = window = float((sent + waited[here]).max() - sent.min())
+            sent = np.array([frame.records[row].sent_s for row in of_block.tolist()], dtype=np.float64)
+            makespan = window = float((sent + waited[of_block]).max() - sent.min())
             if slots > 1:
-                window, tokens = _full_window(sent, first_token[here], waited[here], frame.predicted[here], slots)
+                window, tokens = _full_window(
+                    sent, first_token[of_block], waited[of_block], frame.predicted[of_block], slots
+                )
         if np.isfinite(makespan + all_tokens) and makespan > 0:
-            prompts = frozenset(frame.prompt[here].tolist())
-            found[block] = CellLoad(tokens, window, all_tokens, makespan, busy, prompts)
-    return found
+            prompts = frozenset(frame.prompt[of_block].tolist())
+            cells[block] = CellLoad(tokens, window, all_tokens, makespan, busy, prompts)
+    return cells
 
 
 def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats, slots: int) -> tuple[float, float]:
@@ -187,12 +189,12 @@ def _throughput_speedup(
         [(a.tokens, a.window_s, b.tokens, b.window_s) for a, b in cells if a.prompts == b.prompts], dtype=np.float64
     ).reshape(-1, 4)
     sums = sums[(sums[:, 1:] > 0).all(axis=1)]  # without a window, or a token of the baseline, there is no measure
-    each = [value for row in range(len(sums)) if (value := pooled(sums[row : row + 1])) is not None]
-    found: dict[str, Any] = {"throughput_by_block": each}
-    if not len(sums) or not all(each):
-        return found
+    by_block = [value for row in range(len(sums)) if (value := pooled(sums[row : row + 1])) is not None]
+    fields: dict[str, Any] = {"throughput_by_block": by_block}
+    if not len(sums) or not all(by_block):
+        return fields
     places, level = np.arange(len(sums)), level_for(frame.manifest)
-    return found | {
+    return fields | {
         "throughput_speedup": pooled(sums),
         "throughput_interval": pooled_interval(sums, places, level, compared),
     }
@@ -203,17 +205,17 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
 
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
-    known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
+    reported = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
 
     def at(share: float) -> float | None:
         with np.errstate(invalid="ignore"):  # between two that are not known
-            value = float(np.quantile(known, share))
+            value = float(np.quantile(reported, share))
         return value if np.isfinite(value) else None
 
     def outer(share: float) -> float | None:
-        return at(share) if round(len(known) * (1 - share), 6) >= BEYOND else None
+        return at(share) if round(len(reported) * (1 - share), 6) >= BEYOND else None
 
-    return Quantiles(median=at(0.5) if len(known) else None, p95=outer(0.95), p99=outer(0.99))
+    return Quantiles(median=at(0.5) if len(reported) else None, p95=outer(0.95), p99=outer(0.99))
 
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:
@@ -247,9 +249,9 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
 
 def _rate(processes: Sequence[Floats]) -> float | None:
     """Return how many a second there are between the first and the last of the times of each process."""
-    known = [times for times in processes if len(times) > 1 and np.isfinite(times).all()]
-    seconds = sum(float(times.max() - times.min()) for times in known)
-    return sum(len(times) - 1 for times in known) / seconds if seconds > 0 else None
+    timed = [times for times in processes if len(times) > 1 and np.isfinite(times).all()]
+    seconds = sum(float(times.max() - times.min()) for times in timed)
+    return sum(len(times) - 1 for times in timed) / seconds if seconds > 0 else None
 
 
 def kept_up_by(growth: float | None, low: float | None, high: float | None) -> bool | None:
@@ -283,12 +285,12 @@ def count_given_up(frame: Frame, rows: Integers) -> int:
 
 def _processes(frame: Frame, arm: int) -> list[Integers]:
     """The requests of an arm that were sent, process by process: their clocks start at 0."""
-    found: dict[tuple[int, int], list[int]] = {}
+    by_process: dict[tuple[int, int], list[int]] = {}
     for row in frame.rows(arm).tolist():
         if not frame.answered[row] and frame.records[row].sent_s is None:
             continue  # never sent: the engine refused its prompt
-        found.setdefault((int(frame.block[row]), frame.records[row].attempt), []).append(row)
-    return [np.array(rows, dtype=np.int64) for rows in found.values()]
+        by_process.setdefault((int(frame.block[row]), frame.records[row].attempt), []).append(row)
+    return [np.array(rows, dtype=np.int64) for rows in by_process.values()]
 
 
 def _clocked(frame: Frame, rows: Integers) -> tuple[Floats, Floats]:
@@ -299,7 +301,7 @@ def _clocked(frame: Frame, rows: Integers) -> tuple[Floats, Floats]:
 
 
 def _late(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    if not len(known):
+    reported = values[np.isfinite(values)]
+    if not len(reported):
         return None
-    return float(np.quantile(known, 0.95)) if len(known) >= 40 else float(known.max())
+    return float(np.quantile(reported, 0.95)) if len(reported) >= 40 else float(reported.max())

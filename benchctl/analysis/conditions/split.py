@@ -26,7 +26,7 @@ def parts_of(run: RunData) -> list[RunData]:
         arms[compared[arm.name].group.part].append(arm)
     if len(arms) < 2 and not manifest.setups:
         return [run]
-    part_of = {arm.name: name for name, own in arms.items() for arm in own}
+    part_of = {arm.name: name for name, of_part in arms.items() for arm in of_part}
     records: dict[str | None, list[Record]] = defaultdict(list)
     for record in run.records:
         if record.label in part_of:
@@ -34,28 +34,28 @@ def parts_of(run: RunData) -> list[RunData]:
     return [
         replace(
             run,
-            manifest=_manifest_of_part(manifest, own, compared[own[0].name].baseline),
+            manifest=_manifest_of_part(manifest, of_part, compared[of_part[0].name].baseline),
             records=records[name],
             damaged=run.damaged if number == 0 else [],  # listed once
             part=name,
             scores=run.of_parts.get(name or ""),
             of_parts={},
         )
-        for number, (name, own) in enumerate(arms.items())
+        for number, (name, of_part) in enumerate(arms.items())
     ]
 
 
 def _manifest_of_part(manifest: Manifest, arms: Iterable[ArmIdentity], baseline: str) -> Manifest:
     """Return the manifest of a part, as if it were all there is."""
-    own = {arm.name: arm for arm in arms}
-    used = {arm.setup for arm in own.values()}
+    arms_by_name = {arm.name: arm for arm in arms}
+    used = {arm.setup for arm in arms_by_name.values()}
     setups = [setup for setup in manifest.setups if setup.name in used]
     update: dict[str, Any] = {
-        "arms": list(own.values()),
-        "cells": [cell for cell in manifest.cells if cell.arm in own],
+        "arms": list(arms_by_name.values()),
+        "cells": [cell for cell in manifest.cells if cell.arm in arms_by_name],
         "baseline": baseline,
         "setups": [],
-        "recipe": _recipe_of_part(manifest.recipe, own, setups, baseline),
+        "recipe": _recipe_of_part(manifest.recipe, arms_by_name, setups, baseline),
     }
     if manifest.machines:  # each measured its own blocks, which are numbered without a gap
         update["blocks"] = len({cell.block for cell in update["cells"]})
@@ -66,16 +66,17 @@ def _manifest_of_part(manifest: Manifest, arms: Iterable[ArmIdentity], baseline:
 
 
 def _recipe_of_part(
-    recipe: dict[str, Any], own: dict[str, ArmIdentity], setups: list[SetupIdentity], baseline: str
+    recipe: dict[str, Any], arms_by_name: dict[str, ArmIdentity], setups: list[SetupIdentity], baseline: str
 ) -> dict[str, Any]:
     """Return the recipe of a part: its setup's engine and models, its arms."""
     arms = [
         {**arm, "setup": None, "group": None}
         for arm in recipe.get("arms") or []
-        if isinstance(arm, dict) and arm.get("name") in own
+        if isinstance(arm, dict) and arm.get("name") in arms_by_name
     ]
     names = {setup.name for setup in setups}
-    document: dict[str, Any] = next((own for own in recipe.get("setups") or [] if own.get("name") in names), {})
+    of_names = (setup for setup in recipe.get("setups") or [] if setup.get("name") in names)
+    document: dict[str, Any] = next(of_names, {})
     of_setup: dict[str, Any] = {key: document[key] for key in ("engine", "models") if key in document}
     return {**recipe, **of_setup, "arms": arms, "setups": [], "baseline": baseline}
 
@@ -116,11 +117,11 @@ def _split(run: RunData, compared: Mapping[str, ComparedArm], baseline: str | No
     assert manifest is not None
     if not (several or dimensions(manifest)):
         return [Group(run, compared[manifest.arms[0].name].baseline if baseline and manifest.arms else baseline)]
-    found: dict[GroupKey, list[ComparedArm]] = {}
+    by_condition: dict[GroupKey, list[ComparedArm]] = {}
     for arm in manifest.arms:
-        found.setdefault(compared[arm.name].group, []).append(compared[arm.name])
-    in_order = sorted(found, key=lambda key: (key.temperature, key.rate or 0.0, key.concurrency))
-    groups = [_group(run, manifest, key, found[key], first=key == in_order[0]) for key in in_order]
+        by_condition.setdefault(compared[arm.name].group, []).append(compared[arm.name])
+    in_order = sorted(by_condition, key=lambda key: (key.temperature, key.rate or 0.0, key.concurrency))
+    groups = [_group(run, manifest, key, by_condition[key], first=key == in_order[0]) for key in in_order]
     if any(is_greedy(group.run.manifest) and not group.overlapping for group in groups):
         groups = [replace(group, sampled=not is_greedy(group.run.manifest)) for group in groups]
     return groups
@@ -147,7 +148,7 @@ def dimensions(manifest: Manifest) -> list[Dimension]:
 def _group(run: RunData, manifest: Manifest, key: GroupKey, arms: Sequence[ComparedArm], *, first: bool) -> Group:
     names = {arm.name for arm in arms}
     sampling = {**(manifest.recipe.get("sampling") or {}), "temperature": key.temperature}
-    own = {
+    of_condition = {
         "arms": [arm for arm in manifest.arms if arm.name in names],
         "cells": [cell for cell in manifest.cells if cell.arm in names],
         "baseline": arms[0].baseline,
@@ -155,7 +156,7 @@ def _group(run: RunData, manifest: Manifest, key: GroupKey, arms: Sequence[Compa
     }
     part = replace(
         run,
-        manifest=manifest.model_copy(update=own),
+        manifest=manifest.model_copy(update=of_condition),
         records=[record for record in run.records if record.label in names],
         damaged=run.damaged if first else [],  # listed once
     )

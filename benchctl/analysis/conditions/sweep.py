@@ -118,11 +118,12 @@ def check_levels(levels: Sequence[Level]) -> Iterator[Observation]:
         if arrival is None:
             continue
         if arrival.kept_up is False:
-            how = f"{arrival.given_up} of {row.planned} timed out. Quantiles of latency count these as longest."
+            evidence = f"{arrival.given_up} of {row.planned} timed out. Quantiles of latency count these as longest."
             if not arrival.given_up:
                 grew = f"latency grew by {arrival.growth:.2f} s (at least {arrival.growth_low:.2f} s)"
-                how = f"{grew} for each second of sending."
-            yield "rate-not-kept", row.arm, f"The server did not keep up with {row.rate:g} requests per second: {how}"
+                evidence = f"{grew} for each second of sending."
+            sentence = f"The server did not keep up with {row.rate:g} requests per second: {evidence}"
+            yield "rate-not-kept", row.arm, sentence
         late, usual = arrival.late_p95_s, row.e2e.median
         if late is not None and late > LATE_S and (usual is None or late > LATE_SHARE * usual):
             which = "one request in twenty" if row.requests >= 40 else "the latest request"
@@ -182,11 +183,11 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
     """Conclude from an arm's levels; `arm` is the recipe's."""
     points = sorted(points, key=lambda point: point.concurrency)
     helps, loses, undecided = ([point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0))
-    at = None
+    concurrency = None
     outcome: CrossingOutcome = "cannot be said"
     if helps and loses:
         outcome = "crosses" if max(helps) < min(loses) else "otherwise"
-        at = _where(points, max(helps), min(loses)) if outcome == "crosses" else None
+        concurrency = _where(points, max(helps), min(loses)) if outcome == "crosses" else None
     elif (helps or loses) and not undecided and len(points) > 1:
         outcome = "always helps" if helps else "never helps"
     doubts: dict[LevelDoubt, list[int]] = {}
@@ -198,7 +199,7 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
         arm=arm,
         temperature=temperature,
         outcome=outcome,
-        at=at,
+        at=concurrency,
         helps_at=helps,
         loses_at=loses,
         undecided_at=undecided,
@@ -209,8 +210,8 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
 def _where(points: Sequence[Point], low: int, high: int) -> float | None:
     """Interpolate between the neighbouring levels where the values pass 1; `None` where they do so several times."""
     sound = [p for p in points if low <= p.concurrency <= high and not p.doubt]
-    known = [(log(p.concurrency), log(p.ratio)) for p in sound if p.ratio]
-    passes = [(a, b) for a, b in pairwise(known) if (a[1] > 0) != (b[1] > 0)]
+    logs = [(log(p.concurrency), log(p.ratio)) for p in sound if p.ratio]
+    passes = [(a, b) for a, b in pairwise(logs) if (a[1] > 0) != (b[1] > 0)]
     if len(passes) != 1:
         return None
     (x, y), (next_x, next_y) = passes[0]
@@ -248,8 +249,8 @@ class AxisRow:
     def other_labels(self, axis: str) -> str:
         """Return its recipe's arm and labels but that of `axis`: what a line over the axis has in common."""
         labels = {name: label for name, label in self.labels.items() if name != axis}
-        rest = [f"{name} {label}" if name in CONDITIONS else label for name, label in labels.items()]
-        return ", ".join([self.level.of, *rest])
+        named = [f"{name} {label}" if name in CONDITIONS else label for name, label in labels.items()]
+        return ", ".join([self.level.of, *named])
 
 
 def axis_rows(analysis: Analysis) -> list[AxisRow]:
@@ -286,23 +287,23 @@ def labels_of(row: Level) -> dict[str, str]:
 
 def varied_axes(levels: Iterable[Level]) -> list[str]:
     """Return the axes on which arms have different labels, in the recipe's order."""
-    found: dict[str, set[str]] = {}
+    by_axis: dict[str, set[str]] = {}
     for row in levels:
         for axis, label in labels_of(row).items():
-            found.setdefault(axis, set()).add(label)
-    return [axis for axis, labels in found.items() if len(labels) > 1]
+            by_axis.setdefault(axis, set()).add(label)
+    return [axis for axis, labels in by_axis.items() if len(labels) > 1]
 
 
 def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None]) -> list[AxisRow]:
     """Return the rows that no other beats both in tokens per second and in `cost`, the cheapest first."""
-    known = [(used, row.level.throughput, row) for row in rows
+    measured = [(used, row.level.throughput, row) for row in rows
              if (used := cost(row)) is not None and row.level.throughput is not None]  # fmt: skip
-    best, found = 0.0, []
-    for _, throughput, row in sorted(known, key=lambda point: (point[0], -point[1])):
+    best, front = 0.0, []
+    for _, throughput, row in sorted(measured, key=lambda point: (point[0], -point[1])):
         if throughput > best:
             best = throughput
-            found.append(row)
-    return found
+            front.append(row)
+    return front
 
 
 @dataclass(frozen=True)

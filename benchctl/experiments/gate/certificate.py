@@ -90,18 +90,18 @@ def _verdict(row: Losslessness) -> dict[str, Any]:
 def _artefacts(manifest: Manifest) -> Iterator[dict[str, Any]]:
     """Yield engine and models of every setup, once each, as far as their hashes are known."""
     setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for setup in setups:
         details = setup.engine.details
         label = " ".join(filter(None, ("engine", setup.engine.kind, setup.engine.version)))
         if isinstance(details.get("sha256"), str):
-            found[label] = details["sha256"]
+            digests[label] = details["sha256"]
         siblings = details.get("siblings")
         if isinstance(siblings, Mapping) and siblings:
-            found[f"{label}, libraries"] = canonical_sha256(dict(siblings))
+            digests[f"{label}, libraries"] = canonical_sha256(dict(siblings))
         for role, model in (("target", setup.target), ("draft", setup.draft)):
-            found |= {f"{role} {file.name}": file.sha256 for file in (model.files if model else ())}
-    yield from (_named(name, sha256) for name, sha256 in found.items())
+            digests |= {f"{role} {file.name}": file.sha256 for file in (model.files if model else ())}
+    yield from (_named(name, sha256) for name, sha256 in digests.items())
 
 
 def _named(name: str, sha256: str) -> dict[str, Any]:
@@ -170,14 +170,14 @@ def check_against_run(statement: Statement, file: Path, folder: Path) -> None:
         )
 
 
-def _differences(stated: object, found: object, where: str) -> Iterator[str]:
-    if isinstance(stated, dict) and isinstance(found, dict):
-        for key in dict.fromkeys([*found, *stated]):
-            if key in stated and key in found:
-                yield from _differences(stated[key], found[key], f"{where}.{key}".lstrip("."))
+def _differences(stated: object, recomputed: object, where: str) -> Iterator[str]:
+    if isinstance(stated, dict) and isinstance(recomputed, dict):
+        for key in dict.fromkeys([*recomputed, *stated]):
+            if key in stated and key in recomputed:
+                yield from _differences(stated[key], recomputed[key], f"{where}.{key}".lstrip("."))
             else:
                 yield f"{where}.{key}".lstrip(".")
-    elif json.dumps(stated, sort_keys=True) != json.dumps(found, sort_keys=True):
+    elif json.dumps(stated, sort_keys=True) != json.dumps(recomputed, sort_keys=True):
         yield where
 
 
@@ -201,10 +201,10 @@ def check_signature(file: Path, signers: Path) -> str:
         if not path.is_file():
             raise UsageError("There is no such file.", where=str(path), fix=fix)
     files = ["-s", str(signature), "-f", str(signers)]
-    found = _ssh([program, "-Y", "find-principals", *files], b"")
-    for name in found.stdout.decode("utf-8", "replace").splitlines():
+    principals = _ssh([program, "-Y", "find-principals", *files], b"")
+    for name in principals.stdout.decode("utf-8", "replace").splitlines():
         checked = _ssh([program, "-Y", "verify", *files, "-I", name, "-n", NAMESPACE], file.read_bytes())
-        if found.returncode == 0 and checked.returncode == 0:
+        if principals.returncode == 0 and checked.returncode == 0:
             return name
     raise GateError(
         "No known signer has signed this file.",

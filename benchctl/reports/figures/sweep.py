@@ -32,23 +32,23 @@ def draw_axes(analysis: Analysis) -> Figure | None:
 
 def draw_labels(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
     """The same by these axes or conditions."""
-    every = [row for row in axis_rows(analysis) if not row.level.is_baseline and row.ratio is not None]
-    drawn = [axis for axis in axes if any(axis in row.labels for row in every)]
+    compared = [row for row in axis_rows(analysis) if not row.level.is_baseline and row.ratio is not None]
+    drawn = [axis for axis in axes if any(axis in row.labels for row in compared)]
     if not drawn:
         return None
     figure = style.new_figure(0.3 + 2.9 * len(drawn))
     panels = figure.subplots(len(drawn), 2, squeeze=False)
-    for axis, (left, right) in zip(drawn, panels, strict=True):
-        rows = [row for row in every if axis in row.labels]
-        _panels(left, right, axis, rows)
-        left.set_title(f"Acceptance by {axis}")
-        left.set_ylabel("accepted / drafted tokens (%)")
-        right.set_title(f"Decode speed-up by {axis}")
-        right.set_ylabel("over its group's baseline (×)")
+    for axis, (acceptance_panel, speed_panel) in zip(drawn, panels, strict=True):
+        rows = [row for row in compared if axis in row.labels]
+        _panels(acceptance_panel, speed_panel, axis, rows)
+        acceptance_panel.set_title(f"Acceptance by {axis}")
+        acceptance_panel.set_ylabel("accepted / drafted tokens (%)")
+        speed_panel.set_title(f"Decode speed-up by {axis}")
+        speed_panel.set_ylabel("over its group's baseline (×)")
     return figure
 
 
-def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None:
+def _panels(acceptance_panel: Axes, speed_panel: Axes, axis: str, rows: Sequence[AxisRow]) -> None:
     labels = list(dict.fromkeys(row.labels[axis] for row in rows))
     if axis in CONDITIONS:
         labels.sort(key=float)
@@ -66,55 +66,57 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
             for row in rows
             if row.other_labels(axis) == name
         ]
-    _pair(left, right, lines, style.marks(["", *names], ""))
-    for panel in (left, right):
+    _pair(acceptance_panel, speed_panel, lines, style.marks(["", *names], ""))
+    for panel in (acceptance_panel, speed_panel):
         panel.set_xticks(range(len(labels)), [style.shorten(label, 16) for label in labels])
         panel.set_xlim(-0.5, len(labels) - 0.5)
-    right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+    speed_panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
 
 
 class _Spot(NamedTuple):
     """What is drawn of an arm at a place of the horizontal scale."""
 
-    place: float
+    position: float
     rate: float | None
     """Acceptance, as a share."""
     ratio: float
     interval: Interval | None
 
 
-def _pair(left: Axes, right: Axes, lines: Mapping[str, Sequence[_Spot]], marks: Mapping[str, style.Mark]) -> None:
+def _pair(
+    acceptance_panel: Axes, speed_panel: Axes, lines: Mapping[str, Sequence[_Spot]], marks: Mapping[str, style.Mark]
+) -> None:
     """Draw a line each, acceptance left and speed-up right, with intervals that are cut off at twice their point."""
-    left.set_ylim(0, 102)
-    right.axhline(1, color=style.INK, linewidth=1)
+    acceptance_panel.set_ylim(0, 102)
+    speed_panel.axhline(1, color=style.INK, linewidth=1)
     highest = 1.0
     for number, (name, spots) in enumerate(lines.items()):
         look = style.line(marks[name], number)
-        shares = [(spot.place, 100 * spot.rate) for spot in spots if spot.rate is not None]
+        shares = [(spot.position, 100 * spot.rate) for spot in spots if spot.rate is not None]
         if shares:
-            left.plot(*zip(*shares, strict=True), **look)
-        places, ratios = [spot.place for spot in spots], [spot.ratio for spot in spots]
-        right.plot(places, ratios, label=style.shorten(name, 34), **look)
+            acceptance_panel.plot(*zip(*shares, strict=True), **look)
+        places, ratios = [spot.position for spot in spots], [spot.ratio for spot in spots]
+        speed_panel.plot(places, ratios, label=style.shorten(name, 34), **look)
         tops = [(spot, min(spot.interval.high, 2 * spot.ratio)) for spot in spots if spot.interval]
         for spot, top in tops:
             if spot.interval:
-                right.vlines(spot.place, spot.interval.low, top, color=marks[name].colour, linewidth=1.4)
+                speed_panel.vlines(spot.position, spot.interval.low, top, color=marks[name].colour, linewidth=1.4)
         highest = max(highest, *ratios, *(top for _, top in tops))
-    right.set_ylim(0, 1.12 * highest)
-    for panel in (left, right):
+    speed_panel.set_ylim(0, 1.12 * highest)
+    for panel in (acceptance_panel, speed_panel):
         panel.grid(axis="y")
 
 
 def draw_pareto(analysis: Analysis) -> Figure | None:
     """Tokens per second, and speed-up, against memory and energy: a line joins each Pareto front."""
     rows = [row for row in axis_rows(analysis) if row.level.throughput is not None and not row.inactive]
-    costs = [cost for cost in _COSTS if len({cost.of(row) for row in rows} - {None}) >= cost.least]
+    costs = [cost for cost in _COSTS if len({cost.value_of(row) for row in rows} - {None}) >= cost.distinct_values]
     if not costs:
         return None
     figure = style.new_figure(0.4 + 3.0 * len(costs))
     panels = figure.subplots(len(costs), 2, squeeze=False)
-    for cost, (left, right) in zip(costs, panels, strict=True):
-        _against(cost, rows, left, right, style.marks(analysis.settings, analysis.baseline))
+    for cost, (rate_panel, speed_panel) in zip(costs, panels, strict=True):
+        _against(cost, rows, rate_panel, speed_panel, style.marks(analysis.settings, analysis.baseline))
     style.legend_below(figure, *(row[0] for row in panels))
     return figure
 
@@ -125,9 +127,9 @@ class _Against:
 
     name: str
     label: str
-    of: Callable[[AxisRow], float | None]
+    value_of: Callable[[AxisRow], float | None]
     unit: float
-    least: int
+    distinct_values: int
     """Different values below which there is nothing to draw."""
 
 
@@ -137,27 +139,31 @@ _COSTS = (
 )
 
 
-def _against(cost: _Against, rows: Sequence[AxisRow], left: Axes, right: Axes, marks: dict[str, style.Mark]) -> None:
-    known = [(value / cost.unit, row) for row in rows if (value := cost.of(row)) is not None]
-    for of in dict.fromkeys(row.level.of for _, row in known):
-        own = [(value, row) for value, row in known if row.level.of == of]
-        look = style.line(marks[of], 0) | {"linestyle": ""}
-        places = [value for value, _ in own]
-        left.plot(places, [row.level.throughput or 0.0 for _, row in own], label=style.shorten(of, 24), **look)
-        right.plot(places, [row.ratio or float("nan") for _, row in own], **look)
-    front = [((cost.of(row) or 0.0) / cost.unit, row.level.throughput or 0.0, row)
-             for row in pareto_front(rows, cost.of)]  # fmt: skip
-    left.step([value for value, _, _ in front], [speed for _, speed, _ in front], where="post", color=style.SOFT,
+def _against(
+    cost: _Against, rows: Sequence[AxisRow], rate_panel: Axes, speed_panel: Axes, marks: dict[str, style.Mark]
+) -> None:
+    priced = [(value / cost.unit, row) for row in rows if (value := cost.value_of(row)) is not None]
+    for arm in dict.fromkeys(row.level.of for _, row in priced):
+        of_arm = [(value, row) for value, row in priced if row.level.of == arm]
+        look = style.line(marks[arm], 0) | {"linestyle": ""}
+        places = [value for value, _ in of_arm]
+        rate_panel.plot(
+            places, [row.level.throughput or 0.0 for _, row in of_arm], label=style.shorten(arm, 24), **look
+        )
+        speed_panel.plot(places, [row.ratio or float("nan") for _, row in of_arm], **look)
+    front = [((cost.value_of(row) or 0.0) / cost.unit, row.level.throughput or 0.0, row)
+             for row in pareto_front(rows, cost.value_of)]  # fmt: skip
+    rate_panel.step([value for value, _, _ in front], [speed for _, speed, _ in front], where="post", color=style.SOFT,
               linewidth=1, zorder=0, label="Pareto front")  # fmt: skip
     for value, speed, row in front:
         name = style.shorten(row.other_labels(""), 30)
-        left.annotate(name, (value, speed), xytext=(4, 4), textcoords="offset points", fontsize=6.5)
-    right.axhline(1, color=style.INK, linewidth=1)
-    left.set_title(f"Speed against {cost.name}")
-    left.set_ylabel("tokens per second, prefill included")
-    right.set_title(f"Speed-up against {cost.name}")
-    right.set_ylabel("over its group's baseline (×)")
-    for panel in (left, right):
+        rate_panel.annotate(name, (value, speed), xytext=(4, 4), textcoords="offset points", fontsize=6.5)
+    speed_panel.axhline(1, color=style.INK, linewidth=1)
+    rate_panel.set_title(f"Speed against {cost.name}")
+    rate_panel.set_ylabel("tokens per second, prefill included")
+    speed_panel.set_title(f"Speed-up against {cost.name}")
+    speed_panel.set_ylabel("over its group's baseline (×)")
+    for panel in (rate_panel, speed_panel):
         panel.set_xlabel(cost.label)
         panel.margins(0.12)
         panel.locator_params(axis="x", nbins=5)
@@ -176,15 +182,20 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
     figure, drawn = _by_load(
         analysis, rows, lambda row: row.concurrency, lambda row: row.throughput, lambda row: row.temperature
     )
-    for left, right, here in drawn:
-        temperature = here[0].temperature
-        left.set_title("Total throughput" + (f", temperature {temperature:g}" if len(drawn) > 1 else ""))
-        left.set_ylabel("tokens per second, all requests")
-        _whiskers(left, here, analysis)
+    for throughput_panel, latency_panel, of_kind in drawn:
+        temperature = of_kind[0].temperature
+        throughput_panel.set_title("Total throughput" + (f", temperature {temperature:g}" if len(drawn) > 1 else ""))
+        throughput_panel.set_ylabel("tokens per second, all requests")
+        _whiskers(throughput_panel, of_kind, analysis)
         crossings = analysis.sweep.crossings if analysis.sweep else []
-        _mark(left, [crossing for crossing in crossings if crossing.temperature == temperature], here, analysis)
-        for axes in (left, right):
-            _name_levels(axes, sorted({float(row.concurrency) for row in here}))
+        _mark(
+            throughput_panel,
+            [crossing for crossing in crossings if crossing.temperature == temperature],
+            of_kind,
+            analysis,
+        )
+        for axes in (throughput_panel, latency_panel):
+            _name_levels(axes, sorted({float(row.concurrency) for row in of_kind}))
             axes.set_xlabel("maximum requests in flight")
     style.legend_below(figure, drawn[0][0])
     return figure
@@ -198,15 +209,15 @@ def draw_rate(analysis: Analysis) -> Figure | None:
     figure, drawn = _by_load(
         analysis, rows, lambda row: row.rate, _finished, lambda row: (row.temperature, row.concurrency)
     )
-    for left, right, here in drawn:
-        rates = sorted({row.rate for row in here if row.rate})
-        left.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as sent")
-        for axes in (left, right):
+    for finished_panel, latency_panel, of_kind in drawn:
+        rates = sorted({row.rate for row in of_kind if row.rate})
+        finished_panel.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as sent")
+        for axes in (finished_panel, latency_panel):
             _name_levels(axes, rates)
             axes.set_xlabel("requests sent per second")
-        several = f" (t={here[0].temperature:g}, c={here[0].concurrency})" if len(drawn) > 1 else ""
-        left.set_title(f"Requests finished{several}")
-        left.set_ylabel("per second")
+        several = f" (t={of_kind[0].temperature:g}, c={of_kind[0].concurrency})" if len(drawn) > 1 else ""
+        finished_panel.set_title(f"Requests finished{several}")
+        finished_panel.set_ylabel("per second")
     style.legend_below(figure, drawn[0][0])
     return figure
 
@@ -216,19 +227,19 @@ def _finished(row: Level) -> float | None:
 
 
 def _by_load(
-    analysis: Analysis, rows: Sequence[Level], load: Value, left: Value, alike: Callable[[Level], Any]
+    analysis: Analysis, rows: Sequence[Level], load: Value, first_value: Value, alike: Callable[[Level], Any]
 ) -> tuple[Figure, list[tuple[Axes, Axes, list[Level]]]]:
     """Draw a value and the median latency by the load, a pair of panels for all levels that are alike otherwise."""
     kinds = sorted({alike(row) for row in rows})[:MOST_PANELS]
     figure = style.new_figure(0.4 + 2.9 * len(kinds))
     drawn = []
     for kind, panels in zip(kinds, figure.subplots(len(kinds), 2, squeeze=False), strict=True):
-        here = [row for row in rows if alike(row) == kind]
-        for axes, value in zip(panels, (left, lambda row: row.e2e.median), strict=True):
-            _curves(axes, analysis, here, load, value)
+        of_kind = [row for row in rows if alike(row) == kind]
+        for axes, value in zip(panels, (first_value, lambda row: row.e2e.median), strict=True):
+            _curves(axes, analysis, of_kind, load, value)
         panels[1].set_title("Median latency of a request")
         panels[1].set_ylabel("seconds to the last byte")
-        drawn.append((*panels, here))
+        drawn.append((*panels, of_kind))
     return figure, drawn
 
 
@@ -238,13 +249,13 @@ def _curves(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: 
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid()
-    for number, of in enumerate(analysis.settings):
-        points = [(place, value) for row in rows if row.of == of and (place := x(row)) and (value := y(row))]
+    for number, arm in enumerate(analysis.settings):
+        points = [(level, value) for row in rows if row.of == arm and (level := x(row)) and (value := y(row))]
         if points:
-            is_baseline = of == analysis.baseline
-            look = style.line(marks[of], number)
+            is_baseline = arm == analysis.baseline
+            look = style.line(marks[arm], number)
             look |= {"linewidth": 1.6, "markeredgecolor": style.PAPER} if is_baseline else {}
-            name = style.shorten(f"{of} (no speculation)" if is_baseline else of, 30)
+            name = style.shorten(f"{arm} (no speculation)" if is_baseline else arm, 30)
             axes.plot(*zip(*sorted(points), strict=True), label=name, **look)
 
 

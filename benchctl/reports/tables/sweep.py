@@ -28,7 +28,17 @@ _QUANTILES = ("median", "p95", "p99")
 def conditions(analysis: Analysis) -> Table[Level]:
     """Every level with all its values, for programs."""
     columns = _columns(analysis)
-    rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "window_s", "drain_share")
+    hidden = (
+        "of",
+        "is_baseline",
+        "overlapping",
+        "judged",
+        "planned",
+        "tokens",
+        "makespan_s",
+        "window_s",
+        "drain_share",
+    )
     of_arrival = (
         "sent_rate",
         "finished_rate",
@@ -44,9 +54,9 @@ def conditions(analysis: Analysis) -> Table[Level]:
         "Every condition",
         (
             columns["arm"],
-            *for_programs(*rest[:4]),
+            *for_programs(*hidden[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
-            *for_programs(*rest[4:], "throughput_by_block"),
+            *for_programs(*hidden[4:], "throughput_by_block"),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *for_programs(**{name: f"arrival.{name}" for name in of_arrival}),

@@ -72,8 +72,8 @@ def test_builds_of_one_run_are_compared_as_runs(runs: Runs) -> None:
         ("old", ["baseline", "spec"]),
         ("new", ["baseline", "spec"]),
     ]
-    found = {change.arm: change for change in first_changes(compare_several(parts))}
-    assert (found["baseline"].slower, found["spec"].slower) == (1, None)
+    by_arm = {change.arm: change for change in first_changes(compare_several(parts))}
+    assert (by_arm["baseline"].slower, by_arm["spec"].slower) == (1, None)
 
 
 def test_a_run_without_builds_is_refused(runs: Runs) -> None:

@@ -24,13 +24,13 @@ from benchctl.lossless.judge.run import judge
 from benchctl.words.comparison import baseline_and_runs
 
 
-def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
-    return check_gates([gate], found, accept)[0]
+def check_gate(gate: Gate, comparison: RunComparison, accept: Accepted = "identical") -> GateResult:
+    return check_gates([gate], comparison, accept)[0]
 
 
-def lossy_verdicts(found: RunComparison) -> dict[str, str]:
+def lossy_verdicts(comparison: RunComparison) -> dict[str, str]:
     """By arm for which the gate `lossy` fails, its verdict."""
-    failures = check_gate(Gate("lossy"), found).failures
+    failures = check_gate(Gate("lossy"), comparison).failures
     return {failure.arm: failure.verdict.verdict for failure in failures if failure.verdict is not None}
 
 
@@ -71,8 +71,8 @@ class Runs:
             for index in range(4)
         ]
         records = [changed for record in records if (changed := change(record) if change else record) is not None]
-        made = self.make_manifest(arms, 4, blocks, run=name, **manifest)
-        return RunData(folder=Path(name), manifest=made, records=records, damaged=[])
+        run_manifest = self.make_manifest(arms, 4, blocks, run=name, **manifest)
+        return RunData(folder=Path(name), manifest=run_manifest, records=records, damaged=[])
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def runs(make_record: Any, make_manifest: Any) -> Runs:
     return Runs(make_record, make_manifest)
 
 
-def arm(found: RunComparison, name: str) -> Any:
-    return next(arm for arm in found.arms if arm.arm == name)
+def arm(comparison: RunComparison, name: str) -> Any:
+    return next(arm for arm in comparison.arms if arm.arm == name)
 
 
 def mean_of(run: list[float]) -> Variance:
@@ -127,10 +127,10 @@ def test_runs_that_were_monitored_are_compared_with_wider_intervals(runs: Runs) 
 def test_equal_runs_show_no_difference(runs: Runs) -> None:
     result = compare_runs(runs("a"), runs("b"))
     assert (result.changed, result.only_in_a, result.only_in_b, result.on_trust) == ([], [], [], [])
-    for one in result.arms:
-        assert one.rate.ratio == pytest.approx(1.0)
-        assert (one.change, one.prompts, one.prompts_left_out) == ("no clear difference", 4, 0)
-        assert (one.outputs.same, one.outputs.differing, one.outputs.undetermined) == (4, [], [])
+    for row in result.arms:
+        assert row.rate.ratio == pytest.approx(1.0)
+        assert (row.change, row.prompts, row.prompts_left_out) == ("no clear difference", 4, 0)
+        assert (row.outputs.same, row.outputs.differing, row.outputs.undetermined) == (4, [], [])
     assert arm(result, "baseline").is_baseline and arm(result, "baseline").speedup.ratio is None
     assert arm(result, "spec").speedup.a == pytest.approx(1.2)
     assert all(check_gate(gate, result).passed for gate in (Gate("slower", 0.03), Gate("lossy")))
@@ -157,8 +157,8 @@ def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> N
 
 def test_a_baseline_that_got_slower_is_told_apart_from_its_arms(runs: Runs) -> None:
     result = compare_runs(runs("a"), runs("b", factor=0.9))
-    own, spec = result.arms
-    assert (own.change, spec.change) == ("slower", "no clear difference")
+    baseline, spec = result.arms
+    assert (baseline.change, spec.change) == ("slower", "no clear difference")
     assert check_gate(Gate("slower", 0.03), result).passed, "the speed-up stayed"
     failures = check_gate(Gate("slower-absolute", 0.03), result).failures
     assert [(failure.code, failure.arm) for failure in failures] == [("worse", "baseline"), ("worse", "spec")]
@@ -180,10 +180,10 @@ def test_an_arm_that_is_a_baseline_in_one_run_alone_has_no_change_of_speed_up(ru
     b.manifest.baseline = "spec"
     for planned in b.manifest.arms:
         planned.baseline = planned.name == "spec"
-    own, spec = compare_runs(runs("a"), b).arms
+    baseline, spec = compare_runs(runs("a"), b).arms
     assert (spec.is_baseline, spec.change) == (True, "slower"), "judged by its decode rate"
-    assert (own.is_baseline, own.change, own.speedup.ratio) == (False, "unknown", None)
-    assert own.doubt is not None and own.doubt.code == "a baseline"
+    assert (baseline.is_baseline, baseline.change, baseline.speedup.ratio) == (False, "unknown", None)
+    assert baseline.doubt is not None and baseline.doubt.code == "a baseline"
 
 
 def test_speed_ups_are_of_the_prompts_that_both_runs_timed(runs: Runs) -> None:
@@ -201,9 +201,9 @@ def test_speed_ups_are_of_the_prompts_that_both_runs_timed(runs: Runs) -> None:
 
 
 def test_a_second_run_of_the_first_setting_shows_what_changes_from_run_to_run(runs: Runs) -> None:
-    a, b, again = runs("a"), runs("b", factor=0.94, only="spec"), runs("c", factor=0.9, only="spec")
+    a, b, second_a = runs("a"), runs("b", factor=0.94, only="spec"), runs("c", factor=0.9, only="spec")
     assert arm(compare_runs(a, b), "spec").change == "slower"
-    result = compare_runs(a, b, more_a=[again])
+    result = compare_runs(a, b, more_a=[second_a])
     spec = arm(result, "spec")
     assert spec.change == "no clear difference", "A itself moved by more"
     assert spec.speedup.values_a == [pytest.approx(1.2), pytest.approx(1.08)]
@@ -217,11 +217,11 @@ def test_a_second_run_of_the_first_setting_shows_what_changes_from_run_to_run(ru
 
 
 def test_runs_of_two_settings_are_told_apart(runs: Runs) -> None:
-    def of(*threads: int, **more: Any) -> list[Any]:
-        made = [
-            runs(str(number), recipe={"engine": {"threads": count}}, **more) for number, count in enumerate(threads)
+    def of(*threads: int, **manifest: Any) -> list[Any]:
+        of_threads = [
+            runs(str(number), recipe={"engine": {"threads": count}}, **manifest) for number, count in enumerate(threads)
         ]
-        return [run.manifest for run in made]
+        return [run.manifest for run in of_threads]
 
     assert two_sides(of(2, 4, 2)) == ([0, 2], [1])
     assert two_sides(of(2, 4, 2, 4, 2)) == ([0, 2, 4], [1, 3])
@@ -272,7 +272,7 @@ def test_a_cell_that_broke_off_early_costs_its_block_only(runs: Runs) -> None:
 
 
 def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
-    result = compare_runs(runs("a"), runs("b", change=lambda one: None if one.label == "spec" else one))
+    result = compare_runs(runs("a"), runs("b", change=lambda record: None if record.label == "spec" else record))
     spec = arm(result, "spec")
     assert (spec.change, spec.rate.ratio, spec.doubt) == (
         "unknown",
@@ -305,13 +305,13 @@ def test_another_answer_is_named_and_an_unsteady_one_is_undetermined(runs: Runs,
         return record
 
     result = compare_runs(runs("a"), runs("b", change=says_otherwise))
-    own = arm(result, "baseline").outputs
-    assert (own.same, own.differing, own.undetermined) == (2, ["code/1"], ["code/2"])
+    outputs = arm(result, "baseline").outputs
+    assert (outputs.same, outputs.differing, outputs.undetermined) == (2, ["code/1"], ["code/2"])
 
 
 def test_another_rendered_prompt_is_reported_and_its_answers_are_not_compared(runs: Runs) -> None:
-    result = compare_runs(runs("a"), runs("b", change=lambda one: one.changed(prompt_sha="f" * 64)))
-    assert [one.what for one in result.changed] == ["rendered prompt text"]
+    result = compare_runs(runs("a"), runs("b", change=lambda changed: changed.changed(prompt_sha="f" * 64)))
+    assert [changed.what for changed in result.changed] == ["rendered prompt text"]
     assert arm(result, "baseline").outputs.same == 0
 
 
@@ -323,8 +323,10 @@ def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> 
     limited = compare_runs(runs("a"), runs("b", arms={"baseline": None}), arms=["baseline"])
     assert check_gate(Gate("slower-absolute", 0.03), limited).passed
     assert check_gate(Gate("slower", 0.03), limited).failures == (GateFailure("no compared arm"),)
-    other = compare_runs(runs("a", arms={"baseline": None}), runs("b"))
-    assert [row.arm for row in other.lossless_b] == ["spec"], "an arm that only B has is judged by B's own baseline"
+    reversed_runs = compare_runs(runs("a", arms={"baseline": None}), runs("b"))
+    assert [row.arm for row in reversed_runs.lossless_b] == ["spec"], (
+        "an arm that only B has is judged by B's own baseline"
+    )
     with pytest.raises(UsageError, match="has an arm 'spek'"):
         compare_runs(runs("a"), runs("b"), arms=["spek"])
 
@@ -394,7 +396,7 @@ def test_engine_machine_and_settings_may_differ_and_are_listed(runs: Runs, make_
         },
         machine={"cpu": "Y\x1b[31m", "memory_available_bytes": 2},
     )
-    assert [(one.what, one.a, one.b) for one in compare_runs(a, b).changed] == [
+    assert [(changed.what, changed.a, changed.b) for changed in compare_runs(a, b).changed] == [
         ("engine commit", "none", "abc1234"),
         ("engine.threads", "2", "4"),
         ("machine cpu", "X", "Y␛[31m"),
@@ -402,9 +404,9 @@ def test_engine_machine_and_settings_may_differ_and_are_listed(runs: Runs, make_
     ]
 
 
-def study(runs: Runs, name: str, **more: Any) -> RunData:
-    made = runs(name, **more)
-    return RunData(folder=Path(), manifest=None, records=made.records, damaged=[])
+def study(runs: Runs, name: str, **settings: Any) -> RunData:
+    run = runs(name, **settings)
+    return RunData(folder=Path(), manifest=None, records=run.records, damaged=[])
 
 
 def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs: Runs) -> None:
@@ -413,9 +415,11 @@ def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs
     assert len(result.on_trust) == 1
     assert arm(result, "spec").change == "slower"
     with pytest.raises(UsageError, match="only the first run"):
-        compare_runs(study(runs, "a"), study(runs, "b", change=lambda one: one if one.prompt_idx < 3 else None))
+        compare_runs(
+            study(runs, "a"), study(runs, "b", change=lambda record: record if record.prompt_idx < 3 else None)
+        )
     with pytest.raises(UsageError, match="different text: code/0"):
-        compare_runs(runs("a"), study(runs, "b", change=lambda one: one.changed(prompt_sha="f" * 64)))
+        compare_runs(runs("a"), study(runs, "b", change=lambda record: record.changed(prompt_sha="f" * 64)))
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def whole(run: RunData, *, ttft: float = 1.0, memory: float = 1.0, energy: float
     return replace(run, records=records, manifest=run.manifest.model_copy(update={"cells": cells}))
 
 
-def failed(kept: Kept, run: RunData, *gates: str) -> dict[str, GateFailure]:
+def failed(baseline: Kept, run: RunData, *gates: str) -> dict[str, GateFailure]:
     """By gate that failed, its first failure."""
-    results = check_gates([parse_gate(gate) for gate in gates or GATES], against_kept(kept, [run]))
+    results = check_gates([parse_gate(gate) for gate in gates or GATES], against_kept(baseline, [run]))
     return {result.gate.word: result.failures[0] for result in results if not result.passed}
 
 
@@ -73,43 +73,43 @@ def stored(run: RunData, folder: Path) -> Kept:
 def test_it_says_of_a_run_what_the_run_that_it_is_of_would(runs: Runs, tmp_path: Path) -> None:
     a, b = whole(runs("a", blocks=4)), whole(runs("b", blocks=4, factor=0.9, only="spec"), ttft=1.2)
     direct, by_file = compare_runs(a, b, judge=judge), against_kept(stored(a, tmp_path), [b])
-    for left, right in zip(direct.arms, by_file.arms, strict=True):
-        assert (left.arm, left.change, left.doubt, left.prompts) == (
-            right.arm,
-            right.change,
-            right.doubt,
-            right.prompts,
+    for expected, row in zip(direct.arms, by_file.arms, strict=True):
+        assert (expected.arm, expected.change, expected.doubt, expected.prompts) == (
+            row.arm,
+            row.change,
+            row.doubt,
+            row.prompts,
         )
-        assert left.watched.keys() == right.watched.keys() >= {"ttft", "memory", "energy"}
-        for one, other in (
-            (left.rate, right.rate),
-            (left.speedup, right.speedup),
-            *zip(left.watched.values(), right.watched.values(), strict=True),
+        assert expected.watched.keys() == row.watched.keys() >= {"ttft", "memory", "energy"}
+        for ratio_of_run, ratio_of_file in (
+            (expected.rate, row.rate),
+            (expected.speedup, row.speedup),
+            *zip(expected.watched.values(), row.watched.values(), strict=True),
         ):
-            assert (one.interval is None) == (other.interval is None)
-            if one.interval and other.interval:
-                assert one.ratio == pytest.approx(other.ratio, rel=1e-5)
-                assert one.interval.low == pytest.approx(other.interval.low, rel=1e-4)
+            assert (ratio_of_run.interval is None) == (ratio_of_file.interval is None)
+            if ratio_of_run.interval and ratio_of_file.interval:
+                assert ratio_of_run.ratio == pytest.approx(ratio_of_file.ratio, rel=1e-5)
+                assert ratio_of_run.interval.low == pytest.approx(ratio_of_file.interval.low, rel=1e-4)
     assert arm(by_file, "spec").watched["acceptance code"].a == pytest.approx(2.5)
 
 
 def test_an_unchanged_run_passes_and_every_planted_change_fails_its_own_gate_alone(runs: Runs, tmp_path: Path) -> None:
-    kept = stored(whole(runs("a", blocks=4)), tmp_path)
-    assert failed(kept, whole(runs("b", blocks=4))) == {}
-    slower = failed(kept, whole(runs("b", blocks=4, factor=0.7, only="spec")))
+    baseline = stored(whole(runs("a", blocks=4)), tmp_path)
+    assert failed(baseline, whole(runs("b", blocks=4))) == {}
+    slower = failed(baseline, whole(runs("b", blocks=4, factor=0.7, only="spec")))
     assert slower.keys() == {"slower", "slower-absolute"} and slower["slower"].code == "worse"
-    assert failed(kept, whole(runs("b", blocks=4), ttft=1.6)).keys() == {"ttft"}
-    assert failed(kept, whole(runs("b", blocks=4), memory=1.2)).keys() == {"memory"}
-    assert failed(kept, whole(runs("b", blocks=4), energy=1.4)).keys() == {"energy"}
-    lost = failed(kept, whole(runs("b", blocks=4), rounds=5))
+    assert failed(baseline, whole(runs("b", blocks=4), ttft=1.6)).keys() == {"ttft"}
+    assert failed(baseline, whole(runs("b", blocks=4), memory=1.2)).keys() == {"memory"}
+    assert failed(baseline, whole(runs("b", blocks=4), energy=1.4)).keys() == {"energy"}
+    lost = failed(baseline, whole(runs("b", blocks=4), rounds=5))
     assert lost.keys() == {"acceptance"} and lost["acceptance"].arm == "spec, code"
     assert lost["acceptance"].change is not None and lost["acceptance"].change.ratio == pytest.approx(0.8)
 
     def other(record: Any) -> Any:
         return record.changed(content="x", token_ids=[1] * 11) if record.label == "spec" else record
 
-    assert failed(kept, whole(runs("b", blocks=4, change=other))).keys() == {"lossy"}
-    assert failed(kept, whole(runs("b", blocks=4), rounds=3, ttft=0.5, memory=0.5, energy=0.5)) == {}, (
+    assert failed(baseline, whole(runs("b", blocks=4, change=other))).keys() == {"lossy"}
+    assert failed(baseline, whole(runs("b", blocks=4), rounds=3, ttft=0.5, memory=0.5, energy=0.5)) == {}, (
         "better is not worse"
     )
 
@@ -126,34 +126,36 @@ def test_a_gate_that_cannot_see_a_large_change_does_not_pass(
 
 
 def test_what_is_not_reported_is_undetermined_and_fails(runs: Runs) -> None:
-    kept = keep([whole(runs("a"))])
-    result = failed(kept, runs("b"))
+    baseline = keep([whole(runs("a"))])
+    result = failed(baseline, runs("b"))
     assert {gate: failure.code for gate, failure in result.items()} == dict.fromkeys(
         ("acceptance", "memory", "energy"), "undetermined"
     )
     bare = keep([runs("a")])
     assert failed(bare, whole(runs("b")), "memory:5%") == {"memory": GateFailure("not reported")}
-    gone = failed(kept, whole(runs("b", change=lambda record: None if record.prompt_idx == 3 else record)), "slower:5%")
+    gone = failed(
+        baseline, whole(runs("b", change=lambda record: None if record.prompt_idx == 3 else record)), "slower:5%"
+    )
     assert gone["slower"].doubt == Doubt(code="prompts missing", counts=(1, 4))
 
 
 def test_another_machine_is_held_to_ratios_alone(runs: Runs) -> None:
-    kept = keep([whole(runs("a", machine={"cpu": "one"}))])
+    baseline = keep([whole(runs("a", machine={"cpu": "one"}))])
     b = whole(runs("b", factor=0.5, machine={"cpu": "two"}), ttft=3, memory=2, energy=3)
-    results = check_gates([parse_gate(gate) for gate in GATES], against_kept(kept, [b]))
+    results = check_gates([parse_gate(gate) for gate in GATES], against_kept(baseline, [b]))
     assert {result.gate.word for result in results if result.skipped} == {"slower-absolute", "ttft", "memory", "energy"}
     changed = (Change(what="machine cpu", a="one", b="two"),)
     assert all(result.other_machine == changed for result in results if result.skipped)
     assert all(result.passed for result in results), "its baseline is as much slower"
     slower = whole(runs("b", factor=0.5, only="spec", machine={"cpu": "two"}))
-    assert failed(kept, slower).keys() == {"slower"}
+    assert failed(baseline, slower).keys() == {"slower"}
 
 
 def test_kept_runs_show_what_changes_from_run_to_run(runs: Runs) -> None:
     b = whole(runs("b", factor=0.8, only="spec"))
-    one = keep([whole(runs("a"))])
+    single = keep([whole(runs("a"))])
     apart = keep([whole(runs(name, factor=factor, only="spec")) for name, factor in (("a", 1.0), ("c", 0.75))])
-    assert failed(one, b, "slower:5%")["slower"].code == "worse"
+    assert failed(single, b, "slower:5%")["slower"].code == "worse"
     assert failed(apart, b, "slower:5%")["slower"].code == "cannot tell"
     with pytest.raises(UsageError, match="no repetition"):
         keep([runs("a"), runs("b", recipe={"engine": {"threads": 4}})])
@@ -163,21 +165,21 @@ def test_answers_of_other_lengths_count_where_they_are_equal(runs: Runs) -> None
     def shorter(record: Any) -> Any:
         return record.changed(n_predicted=6, token_ids=[1] * 6) if record.prompt_idx == 1 else record
 
-    kept = keep([runs("a")])
-    spec = arm(against_kept(kept, [runs("b", factor=0.8, only="spec", change=shorter)]), "spec")
+    baseline = keep([runs("a")])
+    spec = arm(against_kept(baseline, [runs("b", factor=0.8, only="spec", change=shorter)]), "spec")
     assert spec.change == "slower" and spec.rate_length_matched == pytest.approx(0.8)
-    nothing = arm(
+    cut_off = arm(
         against_kept(
-            kept, [runs("b", factor=0.8, only="spec", change=lambda record: record.changed(finish_reason="length"))]
+            baseline, [runs("b", factor=0.8, only="spec", change=lambda record: record.changed(finish_reason="length"))]
         ),
         "spec",
     )
-    assert nothing.change == "unknown" and nothing.doubt == Doubt(code="no equal answer")
+    assert cut_off.change == "unknown" and cut_off.doubt == Doubt(code="no equal answer")
 
 
 def test_what_is_no_baseline_or_other_work_is_refused(runs: Runs, tmp_path: Path) -> None:
-    for run, said in ((runs("a", blocks=2), "fewer than 3 blocks"), (replace(runs("a"), manifest=None), "manifest")):
-        with pytest.raises(UsageError, match=said):
+    for run, message in ((runs("a", blocks=2), "fewer than 3 blocks"), (replace(runs("a"), manifest=None), "manifest")):
+        with pytest.raises(UsageError, match=message):
             keep([run])
     with pytest.raises(UsageError, match="other work"):
         against_kept(keep([runs("a")]), [runs("b", workload_sha256="1" * 64)])
@@ -191,8 +193,8 @@ def test_what_is_no_baseline_or_other_work_is_refused(runs: Runs, tmp_path: Path
 
 
 def test_the_file_is_small_and_the_same_every_time(runs: Runs, tmp_path: Path) -> None:
-    kept = stored(whole(runs("a")), tmp_path)
+    baseline = stored(whole(runs("a")), tmp_path)
     text = (tmp_path / "baseline.json").read_text()
-    write_kept(kept, tmp_path / "again.json")
+    write_kept(baseline, tmp_path / "again.json")
     assert (tmp_path / "again.json").read_text() == text
     assert len(text.splitlines()) < 80 and str(tmp_path) not in text

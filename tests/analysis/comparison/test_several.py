@@ -42,8 +42,8 @@ def with_prompts(run: RunData, prompts: list[PromptIdentity]) -> RunData:
     return replace(run, manifest=run.manifest.model_copy(update={"prompts": prompts}))
 
 
-def row(found: SeveralRuns, run: int, arm: str) -> ArmRow:
-    return next(row for row in found.rows if (row.run, row.arm) == (run, arm))
+def row(several: SeveralRuns, run: int, arm: str) -> ArmRow:
+    return next(row for row in several.rows if (row.run, row.arm) == (run, arm))
 
 
 def test_ratios_and_intervals_are_those_of_two_runs(runs: Runs) -> None:
@@ -99,8 +99,8 @@ def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compar
     spec = row(result, 1, "spec")
     assert spec.not_compared == {"speedup": NotCompared(code="prompts", values=["2"])}
     assert spec.answers_same == 2
-    other = [one.model_copy(update={"sha256": "9" * 64}) for one in fewer]
-    none = row(compared(runs("a"), with_prompts(runs("b"), other)), 1, "spec")
+    unlike = [prompt.model_copy(update={"sha256": "9" * 64}) for prompt in fewer]
+    none = row(compared(runs("a"), with_prompts(runs("b"), unlike)), 1, "spec")
     assert set(none.not_compared) == {"rate", "speedup", "answers"}
 
 
@@ -131,7 +131,7 @@ def test_arms_of_later_runs_stand_alone_and_unknown_ones_are_refused(runs: Runs)
 
 
 def test_a_summary_survives_being_kept(runs: Runs) -> None:
-    made = summarise(runs("a"), judge)
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=RunSummary)
-    assert compare_several([again]) == compare_several([made])
-    assert (again.blocks, len(again.arms), again.folder) == (3, 2, str(Path("a")))
+    summary = summarise(runs("a"), judge)
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(summary), type=RunSummary)
+    assert compare_several([decoded]) == compare_several([summary])
+    assert (decoded.blocks, len(decoded.arms), decoded.folder) == (3, 2, str(Path("a")))

@@ -40,14 +40,14 @@ def without_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_summary_is_found_by_content_wherever_the_run_lies(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(run.rglob("*"))
-    (made,) = summaries_of([run], judge)
+    (first_summary,) = summaries_of([run], judge)
     assert sorted(run.rglob("*")) == before, "nothing is written into a run's folder"
     moved = run.rename(run.with_name("moved"))
     for file in moved.iterdir():
         os.utime(file, (0, 0))
     without_work(monkeypatch)
-    (again,) = summaries_of([moved], judge)
-    assert again == msgspec.structs.replace(made, folder=str(moved))
+    (second_summary,) = summaries_of([moved], judge)
+    assert second_summary == msgspec.structs.replace(first_summary, folder=str(moved))
 
 
 def test_a_change_of_any_file_or_of_the_code_is_another_digest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,28 +63,28 @@ def test_a_change_of_any_file_or_of_the_code_is_another_digest(run: Path, monkey
 
 
 def test_a_forged_summary_in_the_folder_of_a_run_is_not_read(run: Path) -> None:
-    (made,) = summaries_of([run], judge)
-    content = msgspec.msgpack.encode(msgspec.structs.replace(made, recipe="forged"))
+    (first_summary,) = summaries_of([run], judge)
+    content = msgspec.msgpack.encode(msgspec.structs.replace(first_summary, recipe="forged"))
     shutil.rmtree(cached(run).parent)
     (run / ".summary").write_bytes(hashlib.sha256(content).digest() + content)
-    assert summaries_of([run], judge) == [made]
+    assert summaries_of([run], judge) == [first_summary]
 
 
 @pytest.mark.parametrize("shape", ["garbage", "cut", "another type", "short array", "empty"])
 def test_what_is_damaged_in_the_cache_is_made_again(run: Path, shape: str) -> None:
-    (made,) = summaries_of([run], judge)
+    (first_summary,) = summaries_of([run], judge)
     file = cached(run)
-    whole = file.read_bytes()
-    short = msgspec.to_builtins(made, builtin_types=(bytes,))
-    short["arms"][0]["tokens"] = made.arms[0].tokens[:-1]
+    intact = file.read_bytes()
+    short = msgspec.to_builtins(first_summary, builtin_types=(bytes,))
+    short["arms"][0]["tokens"] = first_summary.arms[0].tokens[:-1]
     payload = {
         "garbage": b"\xc1" * 40,
         "another type": json.dumps([1]).encode(),
         "short array": msgspec.msgpack.encode(short),
     }.get(shape)
-    file.write_bytes(whole[:-9] if shape == "cut" else hashlib.sha256(payload).digest() + payload if payload else b"")
-    assert summaries_of([run], judge) == [made]
-    assert file.read_bytes() == whole
+    file.write_bytes(intact[:-9] if shape == "cut" else hashlib.sha256(payload).digest() + payload if payload else b"")
+    assert summaries_of([run], judge) == [first_summary]
+    assert file.read_bytes() == intact
 
 
 def test_a_cache_that_cannot_be_written_costs_the_summary_alone(run: Path) -> None:

@@ -79,12 +79,12 @@ def write_sweep(
 
 
 def _arms(sweep: Sweep) -> list[dict[str, Any]]:
-    found = []
+    arms = []
     for concurrency, rate, temperature in product(sweep.concurrency, sweep.rate, sweep.temperature):
         suffix = f"-c{concurrency}" if len(sweep.concurrency) > 1 else ""
         suffix += f"-r{rate:g}" if len(sweep.rate) > 1 and rate else ""
         suffix += f"-t{temperature:g}" if len(sweep.temperature) > 1 else ""
-        found += [
+        arms += [
             {
                 "name": name + suffix,
                 "baseline": name == "baseline",
@@ -98,15 +98,15 @@ def _arms(sweep: Sweep) -> list[dict[str, Any]]:
             }
             for name, speculation in sweep.arms.items()
         ]
-    return found
+    return arms
 
 
 def _cell(rng: random.Random, sweep: Sweep, server: Server, arm: dict[str, Any], block: int) -> list[dict[str, Any]]:
-    of, concurrency, rate = arm["of"] or arm["name"], arm["concurrency"], arm["rate"]
+    recipe_arm, concurrency, rate = arm["of"] or arm["name"], arm["concurrency"], arm["rate"]
     temperature = arm["temperature"] if arm["temperature"] is not None else sweep.temperature[0]
     speed = BASE_RATE / (1 + 0.15 * (concurrency - 1)) * rng.uniform(1 - server.block_noise, 1 + server.block_noise)
-    if of != "baseline":
-        speed *= server.gain(of, concurrency, temperature)
+    if recipe_arm != "baseline":
+        speed *= server.gain(recipe_arm, concurrency, temperature)
     slots = [0.0] * (concurrency if rate is None else server.slots or concurrency)
     records = []
     for index in range(sweep.prompts):
@@ -114,7 +114,7 @@ def _cell(rng: random.Random, sweep: Sweep, server: Server, arm: dict[str, Any],
         sent = free if rate is None else index / rate
         late = 0.0 if rate is None else sweep.late_s
         begin = max(free, sent + late)
-        record = _answer(rng, arm, of, block, index, speed, temperature, server)
+        record = _answer(rng, arm, recipe_arm, block, index, speed, temperature, server)
         end = begin + 0.1 + (record["n_predicted"] - 1) / record["client_tok_per_sec"]
         heapq.heappush(slots, end)
         record |= {"sent_s": sent, "late_s": late, "ttft_s": begin + 0.1 - sent, "e2e_s": end - sent}
@@ -125,7 +125,7 @@ def _cell(rng: random.Random, sweep: Sweep, server: Server, arm: dict[str, Any],
 def _answer(
     rng: random.Random,
     arm: dict[str, Any],
-    of: str,
+    recipe_arm: str,
     block: int,
     index: int,
     speed: float,
@@ -145,13 +145,15 @@ def _answer(
         "token_sha": sha256_tokens(tokens), "finish_reason": "stop", "prompt_sha": sha256_text(str(index)),
         "client_tok_per_sec": rate, "tok_per_sec": rate, "prompt_per_sec": 200.0,
     }  # fmt: skip
-    if of != "baseline":
+    if recipe_arm != "baseline":
         rounds = len(tokens) // 4
         drafted = 4 * rounds
         record |= {
             "rounds": rounds,
             "draft_n": drafted,
-            "draft_n_accepted": min(len(tokens) - rounds - 1, round(server.accepted(of, temperature) * drafted)),
+            "draft_n_accepted": min(
+                len(tokens) - rounds - 1, round(server.accepted(recipe_arm, temperature) * drafted)
+            ),
         }
     return record
 

@@ -41,10 +41,10 @@ def test_numbers_recompute(tmp_path: Path) -> None:
 def test_a_server_that_falls_behind_is_reported(tmp_path: Path) -> None:
     result = analysed(tmp_path / "run", Sweep(rate=(0.5, 4.0), prompts=24), Server(gain=lambda *_: 2.0, slots=1))
     assert result.sweep is not None
-    kept = {row.arm: row.arrival.kept_up for row in result.sweep.levels if row.arrival}
-    assert kept == {"baseline-r0.5": True, "spec_d4-r0.5": True, "baseline-r4": False, "spec_d4-r4": False}
+    kept_up = {row.arm: row.arrival.kept_up for row in result.sweep.levels if row.arrival}
+    assert kept_up == {"baseline-r0.5": True, "spec_d4-r0.5": True, "baseline-r4": False, "spec_d4-r4": False}
     behind = [warning for warning in result.warnings if warning.id == "rate-not-kept"]
-    assert [one.where for one in behind] == ["baseline-r4", "spec_d4-r4"]
+    assert [late.where for late in behind] == ["baseline-r4", "spec_d4-r4"]
     assert "did not keep up" in behind[0].seen
     assert result.sweep.crossings == []
 

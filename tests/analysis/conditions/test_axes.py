@@ -41,18 +41,18 @@ def model(name: str) -> ModelIdentity:
 
 
 def arm(name: str) -> ArmIdentity:
-    of, *_, kv = name.split("-")
-    draft = name.split("-")[1] if of == "spec" else "small"
+    recipe_arm, *_, kv = name.split("-")
+    draft = name.split("-")[1] if recipe_arm == "spec" else "small"
     return ArmIdentity(
         name=name,
-        baseline=of == "baseline",
-        speculation=SPEC if of == "spec" else None,
+        baseline=recipe_arm == "baseline",
+        speculation=SPEC if recipe_arm == "spec" else None,
         argv=["llama-server"],
         env=[],
-        of=of,
+        of=recipe_arm,
         setup=f"{draft}-{kv}",
         group=kv,
-        memory_bytes=MEMORY["baseline" if of == "baseline" else draft],
+        memory_bytes=MEMORY["baseline" if recipe_arm == "baseline" else draft],
     )
 
 
@@ -81,9 +81,9 @@ def over_axes(blocks: int = 3, prompts: int = 3) -> RunData:
         for block in range(blocks):
             for prompt in range(prompts):
                 drafted: dict[str, Any] = DRAFTED if name.startswith("spec") else {}
-                here = rate * (1 + 0.01 * block)
+                pace = rate * (1 + 0.01 * block)
                 ids = list(range(10 if kv == "f16" else 50, 21 if kv == "f16" else 61))
-                records.append(build_record(name, prompt, block=block, rate=here, text=TEXT[kv], ids=ids, **drafted))
+                records.append(build_record(name, prompt, block=block, rate=pace, text=TEXT[kv], ids=ids, **drafted))
     return RunData(folder=Path("by-hand"), manifest=manifest, records=records, damaged=[])
 
 
@@ -186,7 +186,9 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
     figure = draw_pareto(analysis)
     assert figure is not None
     titles = [panel.get_title() for panel in figure.axes]
-    assert titles == [f"{what} against {cost}" for cost in ("memory", "energy") for what in ("Speed", "Speed-up")]
+    assert titles == [
+        f"{quantity} against {cost}" for cost in ("memory", "energy") for quantity in ("Speed", "Speed-up")
+    ]
     files = render_files(measured, analysis)
     text = files["index.html"].decode()
     assert "memory and energy" in text

@@ -25,19 +25,19 @@ SERVER = Server(gain=lambda arm, concurrency, temperature: GAINS[concurrency])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reading, Analysis]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reading, Analysis]:
     folder = tmp_path_factory.mktemp("sweep") / "run"
     write_sweep(folder, SWEEP, SERVER)
     return Reading(folder), analyse_run(open_run(folder))
 
 
-def test_every_level_recomputes(made: tuple[Reading, Analysis]) -> None:
-    reading, found = made
-    assert found.sweep is not None
-    assert [row.arm for row in found.sweep.levels] == [
+def test_every_level_recomputes(swept: tuple[Reading, Analysis]) -> None:
+    reading, analysis = swept
+    assert analysis.sweep is not None
+    assert [row.arm for row in analysis.sweep.levels] == [
         f"{arm}-c{level}" for level in (1, 2, 4, 8) for arm in ("baseline", "spec_d4")
     ]
-    for row in found.sweep.levels:
+    for row in analysis.sweep.levels:
         for key, expected in reading.load(row.arm).items():
             assert getattr(row, key) == pytest.approx(expected), (row.arm, key)
         for name, values in reading.latencies(row.arm).items():
@@ -61,21 +61,21 @@ def test_every_level_recomputes(made: tuple[Reading, Analysis]) -> None:
 
 
 def test_arms_are_compared_with_the_baseline_of_their_own_condition(
-    made: tuple[Reading, Analysis],
+    swept: tuple[Reading, Analysis],
 ) -> None:
-    _, found = made
-    assert found.baseline == "baseline"
-    assert found.baselines == {f"baseline-c{level}" for level in GAINS}
-    assert found.settings == ["baseline", "spec_d4"]
-    speeds = {row.arm: row.pooled for row in found.speedups if row.task == "all"}
+    _, analysis = swept
+    assert analysis.baseline == "baseline"
+    assert analysis.baselines == {f"baseline-c{level}" for level in GAINS}
+    assert analysis.settings == ["baseline", "spec_d4"]
+    speeds = {row.arm: row.pooled for row in analysis.speedups if row.task == "all"}
     assert speeds == {f"spec_d4-c{level}": pytest.approx(gain, rel=0.05) for level, gain in GAINS.items()}
-    assert [verdict.speed for verdict in found.verdicts] == ["faster", "faster", "faster", "slower"]
+    assert [verdict.speed for verdict in analysis.verdicts] == ["faster", "faster", "faster", "slower"]
 
 
-def test_the_crossing_is_between_the_levels_where_it_is(made: tuple[Reading, Analysis]) -> None:
-    _, found = made
-    assert found.sweep is not None
-    (crossing,) = found.sweep.crossings
+def test_the_crossing_is_between_the_levels_where_it_is(swept: tuple[Reading, Analysis]) -> None:
+    _, analysis = swept
+    assert analysis.sweep is not None
+    (crossing,) = analysis.sweep.crossings
     assert (crossing.arm, crossing.outcome, crossing.helps_at, crossing.loses_at) == (
         "spec_d4",
         "crosses",
@@ -88,11 +88,11 @@ def test_the_crossing_is_between_the_levels_where_it_is(made: tuple[Reading, Ana
 
 def test_a_run_without_conditions_has_no_sweep(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep())
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is None
-    assert "sweep" not in found.model_dump(by_alias=True)
-    assert found.baselines == {"baseline"}
-    assert found.settings == found.arms
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is None
+    assert "sweep" not in analysis.model_dump(by_alias=True)
+    assert analysis.baselines == {"baseline"}
+    assert analysis.settings == analysis.arms
 
 
 def test_one_baseline_for_all_conditions_may_be_named_by_any(tmp_path: Path) -> None:
@@ -114,19 +114,19 @@ def in_two_processes(record: dict[str, Any]) -> None:
 
 def test_overlapping_requests_of_a_resumed_cell_had_too_little_company_to_count(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=in_two_processes)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
     reading = Reading(tmp_path / "run")
-    for row in found.sweep.levels:
+    for row in analysis.sweep.levels:
         assert row.throughput == pytest.approx(reading.load(row.arm, [1, 2])["throughput"])
-    assert len(found.sweep.levels[1].throughput_by_block) == 2
+    assert len(analysis.sweep.levels[1].throughput_by_block) == 2
 
 
 def test_one_request_at_a_time_may_be_resumed(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)), edit=in_two_processes)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    assert [len(row.throughput_by_block) for row in found.sweep.levels if not row.is_baseline] == [3, 2]
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    assert [len(row.throughput_by_block) for row in analysis.sweep.levels if not row.is_baseline] == [3, 2]
 
 
 def test_what_passes_between_two_requests_alone_is_not_the_engines(tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_what_passes_between_two_requests_alone_is_not_the_engines(tmp_path: Pat
 
     write_sweep(tmp_path / "busy", Sweep(temperature=(0.0, 0.8)))
     write_sweep(tmp_path / "idle", Sweep(temperature=(0.0, 0.8)), edit=rest)
-    found = analyse_run(open_run(tmp_path / "idle"))
-    assert found.sweep is not None
-    for row in found.sweep.levels:
+    analysis = analyse_run(open_run(tmp_path / "idle"))
+    assert analysis.sweep is not None
+    for row in analysis.sweep.levels:
         assert row.throughput == pytest.approx(Reading(tmp_path / "busy").load(row.arm)["throughput"])
         assert row.in_flight == pytest.approx(1)
         if not row.is_baseline:
@@ -150,9 +150,9 @@ def test_cells_that_answered_other_prompts_are_other_work(tmp_path: Path) -> Non
             record["error"] = {"kind": "http", "message": "HTTP 500"}
 
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=fail)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    arm = found.sweep.levels[1]
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    arm = analysis.sweep.levels[1]
     assert arm.throughput_speedup == pytest.approx(Reading(tmp_path / "run").load_speedup("spec_d4", [0, 2])[0])
     assert (len(arm.throughput_by_block), arm.throughput_interval) == (2, None)
 
@@ -163,9 +163,9 @@ def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
             record["sent_s"] = None
 
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=forget)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    baseline, arm = found.sweep.levels
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    baseline, arm = analysis.sweep.levels
     reading = Reading(tmp_path / "run")
     assert arm.throughput == pytest.approx(reading.load("spec_d4", [1, 2])["throughput"])
     assert arm.throughput_speedup == pytest.approx(reading.load_speedup("spec_d4", [1, 2])[0])
@@ -187,9 +187,9 @@ def test_quantiles_need_requests_beyond_them(tmp_path: Path) -> None:
 
 def test_slots_that_are_not_filled_are_named(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=10))
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert {"not-filled"} == {one.id for one in found.warnings}
-    assert {one.where for one in found.warnings} == {"baseline", "spec_d4"}
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert {"not-filled"} == {warning.id for warning in analysis.warnings}
+    assert {warning.where for warning in analysis.warnings} == {"baseline", "spec_d4"}
 
 
 def test_temperature_is_a_condition(tmp_path: Path) -> None:
@@ -198,21 +198,21 @@ def test_temperature_is_a_condition(tmp_path: Path) -> None:
         accepted=lambda arm, temperature: 0.7 - 0.3 * temperature,
     )
     write_sweep(tmp_path / "run", Sweep(temperature=(0.0, 0.8)), server)
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    assert found.sweep.dimensions == ["temperature"]
-    assert found.sweep.crossings == []
-    rates = {row.arm: row.rate for row in found.acceptance if row.task == "all"}
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    assert analysis.sweep.dimensions == ["temperature"]
+    assert analysis.sweep.crossings == []
+    rates = {row.arm: row.rate for row in analysis.acceptance if row.task == "all"}
     assert rates["spec_d4-t0"] > rates["spec_d4-t0.8"] > 0  # type: ignore[operator]
-    outcomes = {one.arm: one.verdict for one in found.losslessness}
+    outcomes = {row_of_arm.arm: row_of_arm.verdict for row_of_arm in analysis.losslessness}
     assert outcomes == {"spec_d4-t0": "identical", "spec_d4-t0.8": "not judged"}
 
 
 def test_auto_blocks_look_at_the_arms_of_every_condition(tmp_path: Path) -> None:
     """The widths are those of the intervals that are shown, of whole answers where requests overlap."""
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)))
-    widths, found = half_widths(open_run(tmp_path / "run")), analyse_run(open_run(tmp_path / "run"))
-    assert widths == {row.arm: pytest.approx(share(row.interval, row.speedup)) for row in found.verdicts}
+    widths, analysis = half_widths(open_run(tmp_path / "run")), analyse_run(open_run(tmp_path / "run"))
+    assert widths == {row.arm: pytest.approx(share(row.interval, row.speedup)) for row in analysis.verdicts}
     assert list(widths) == ["spec_d4-c1", "spec_d4-c4"]
 
 
@@ -239,11 +239,11 @@ def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> No
             record["e2e_s"] += 2.0
 
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), Server(gain=lambda *_: 1.3), edit=wait)
-    found = analyse_run(open_run(tmp_path / "run"))
-    (verdict,) = found.verdicts
-    assert found.sweep is not None
-    assert next(row.pooled for row in found.speedups if row.task == "all") == pytest.approx(1.3, rel=0.02)
-    assert (verdict.speed, verdict.speedup) == ("slower", found.sweep.levels[1].latency_speedup)
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    (verdict,) = analysis.verdicts
+    assert analysis.sweep is not None
+    assert next(row.pooled for row in analysis.speedups if row.task == "all") == pytest.approx(1.3, rel=0.02)
+    assert (verdict.speed, verdict.speedup) == ("slower", analysis.sweep.levels[1].latency_speedup)
     assert verdict.whole_answers
 
 
@@ -251,19 +251,19 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     """Of many equal arms some are far off by chance: each alone would be called faster or slower."""
     arms = {"baseline": None, **{f"spec_{number}": {"type": "draft-simple", "max": 4} for number in range(40)}}
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=6), Server(block_noise=0.06))
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert [row.arm for row in found.speedups if row.pointwise and row.pointwise.excludes_one]
-    assert {verdict.speed for verdict in found.verdicts} <= {"undecided", "within"}
-    assert all(verdict.interval and not verdict.interval.excludes_one for verdict in found.verdicts)
-    assert all(verdict.interval and "40 claims" in verdict.interval.method for verdict in found.verdicts)
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert [row.arm for row in analysis.speedups if row.pointwise and row.pointwise.excludes_one]
+    assert {verdict.speed for verdict in analysis.verdicts} <= {"undecided", "within"}
+    assert all(verdict.interval and not verdict.interval.excludes_one for verdict in analysis.verdicts)
+    assert all(verdict.interval and "40 claims" in verdict.interval.method for verdict in analysis.verdicts)
 
 
 def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
     """Alone a request is answered four times as fast: over the makespan the drain would count as a gain."""
     write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    row = found.sweep.levels[0]
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    row = analysis.sweep.levels[0]
     expected = Reading(tmp_path / "run").load(row.arm)
     assert row.drain_share == pytest.approx(expected["drain_share"])
     assert 0.2 < expected["drain_share"] < 0.8
@@ -273,9 +273,9 @@ def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
 
 def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=7))
-    found = analyse_run(open_run(tmp_path / "run"))
-    assert found.sweep is not None
-    assert [(row.throughput, row.throughput_speedup, row.drain_share) for row in found.sweep.levels] == [
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    assert [(row.throughput, row.throughput_speedup, row.drain_share) for row in analysis.sweep.levels] == [
         (None, None, 1.0),
         (None, None, 1.0),
     ]
@@ -289,9 +289,9 @@ def test_goodput_counts_the_requests_that_keep_the_limits(tmp_path: Path) -> Non
     limits = {"ttft_s": middle, "tpot_s": None}
     recipe = {**run.manifest.recipe, "goodput": limits}
     limited = replace(run, manifest=run.manifest.model_copy(update={"recipe": recipe}))
-    plain, found = analyse_run(run).sweep, analyse_run(limited).sweep
-    assert plain is not None and found is not None
+    plain, limited_sweep = analyse_run(run).sweep, analyse_run(limited).sweep
+    assert plain is not None and limited_sweep is not None
     assert all(row.goodput is None for row in plain.levels)
-    for row in found.levels:
-        kept = sum(record["label"] == row.arm and record["ttft_s"] <= middle for record in records)
-        assert row.goodput == pytest.approx(kept / (row.makespan_s or 0))
+    for row in limited_sweep.levels:
+        within_limits = sum(record["label"] == row.arm and record["ttft_s"] <= middle for record in records)
+        assert row.goodput == pytest.approx(within_limits / (row.makespan_s or 0))

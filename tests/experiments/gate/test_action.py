@@ -44,7 +44,7 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.inputs = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()}
+        self.inputs = {name: str(specification.get("default", "")) for name, specification in ACTION["inputs"].items()}
         self.inputs |= {"recipe": "recipe.yaml", "baseline": "baseline.json", "run-options": "--blocks 3"}
         self.summary = folder / "summary.md"
         (folder / "bin").mkdir()
@@ -54,15 +54,15 @@ class Job:
 
     def step(self, name: str) -> subprocess.CompletedProcess[str]:
         step = STEPS[name]
-        own = {
+        inputs = {
             key: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda match: self.inputs[match[1]], value)
             for key, value in step["env"].items()
         }
-        known = {"GITHUB_STEP_SUMMARY": str(self.summary), "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        environment = {"GITHUB_STEP_SUMMARY": str(self.summary), "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **known, **own},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment, **inputs},
             capture_output=True,
             encoding="utf-8",
             check=False,
@@ -126,30 +126,30 @@ def test_unchanged_runs_pass_and_what_was_planted_is_stopped(tmp_path: Path, mon
     shutil.copy(tmp_path / "first" / "baseline.json", tmp_path / "baseline.json")
     for number, results in enumerate(("second", "third", "fourth")):
         job.measure(f"measured {results}")
-        code, said = job.gate(edited(job, f"measured {results}", steady(number), results))
-        assert code == 0, said
+        code, output = job.gate(edited(job, f"measured {results}", steady(number), results))
+        assert code == 0, output
         assert {"baseline.json", "certificate.json", "gates.xml"} <= {
             file.name for file in (tmp_path / results).iterdir()
         }
     assert job.step("Summarise").returncode == 0
     assert "✓ slower:10%: passed." in job.summary.read_text() and "**" in job.summary.read_text()
 
-    code, said = job.gate(edited(job, "measured second", steady(1, speed=0.7), "slower"))
-    assert code == 1 and "slower:10%: spec: 0.7" in said and "1 of 3 gates failed" in said
+    code, output = job.gate(edited(job, "measured second", steady(1, speed=0.7), "slower"))
+    assert code == 1 and "slower:10%: spec: 0.7" in output and "1 of 3 gates failed" in output
     failures = ElementTree.parse(tmp_path / "slower" / "gates.xml").findall("testcase/failure")
     assert len(failures) == 1 and "slower by more than 10 %" in failures[0].attrib["message"]
-    code, said = job.gate(edited(job, "measured second", steady(1, apart=0.1), "noisy"))
-    assert code == 1 and "cannot tell" in said
+    code, output = job.gate(edited(job, "measured second", steady(1, apart=0.1), "noisy"))
+    assert code == 1 and "cannot tell" in output
 
     job.measure("shallow", depth=1)
-    code, said = job.gate("shallow")
-    assert code == 1 and "spec, code: 0." in said
+    code, output = job.gate("shallow")
+    assert code == 1 and "spec, code: 0." in output
 
     binary = tmp_path / "llama-server"
     binary.write_text(WRONG_WHERE_IT_DRAFTS.format(server=search().find().path))
     binary.chmod(0o755)
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(binary))
     job.measure("lossy")
-    code, said = job.gate("lossy")
-    assert code == 1 and "lossy: spec: violation" in said
+    code, output = job.gate("lossy")
+    assert code == 1 and "lossy: spec: violation" in output
     assert json.loads((tmp_path / "lossy" / "certificate.json").read_text())["predicate"]["result"] == "FAILED"

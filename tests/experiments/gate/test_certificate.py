@@ -64,10 +64,10 @@ def checked(*words: object) -> BenchctlError | None:
 
 
 def test_it_says_what_the_run_showed(run: Path, file: Path) -> None:
-    found = json.loads(file.read_text())
-    assert found["_type"] == "https://in-toto.io/Statement/v1"
-    assert found["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
-    predicate = found["predicate"]
+    certificate = json.loads(file.read_text())
+    assert certificate["_type"] == "https://in-toto.io/Statement/v1"
+    assert certificate["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
+    predicate = certificate["predicate"]
     assert (predicate["result"], predicate["passedTests"], predicate["failedTests"]) == ("PASSED", ["spec"], [])
     verdict = predicate["benchctl_verdicts"]["spec"]
     (judged,) = analyse_run(open_run(run)).losslessness
@@ -75,8 +75,8 @@ def test_it_says_what_the_run_showed(run: Path, file: Path) -> None:
     assert (verdict["verdict"], verdict["scope"]) == ("identical", judged.scope.model_dump(mode="json"))
     shown = call(app, "runs", "certify", "--check", str(file), "--run", str(run))
     assert f"  spec: identical. {scope_sentence(judged.scope)}" in shown.output
-    assert {subject["name"] for subject in found["subject"]} == {"target t.gguf", "records.jsonl"}
-    assert all(len(entry["digest"]["sha256"]) for entry in [*found["subject"], *predicate["configuration"]])
+    assert {subject["name"] for subject in certificate["subject"]} == {"target t.gguf", "records.jsonl"}
+    assert all(len(entry["digest"]["sha256"]) for entry in [*certificate["subject"], *predicate["configuration"]])
     real = make_certificate(KEPT)["predicate"]
     assert (real["result"], real["passedTests"]) == ("FAILED", ["spec_d2", "ngram_mod"]) or real["failedTests"]
     assert real["benchctl_verdicts"][real["failedTests"][0]]["verdict"] in ("undetermined", "violation")
@@ -86,10 +86,10 @@ def test_it_says_what_the_run_showed(run: Path, file: Path) -> None:
 def test_it_is_made_again_from_the_records(run: Path, file: Path, tmp_path: Path) -> None:
     assert checked(file, "--run", run) is None
     shutil.copytree(run, run.with_name("copy"))
-    other = checked(
+    recomputed = checked(
         file, "--run", edit_records(run.with_name("copy"), lambda line: line.update(tok_per_sec=1.0), seal=False)
     )
-    assert isinstance(other, GateError) and "subject" in other.what
+    assert isinstance(recomputed, GateError) and "subject" in recomputed.what
 
 
 def leaves(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -102,13 +102,13 @@ def leaves(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def changed(statement: Statement, path: tuple[Any, ...]) -> Statement:
-    made = copy.deepcopy(statement)
-    parent: Any = made
+    forged = copy.deepcopy(statement)
+    parent: Any = forged
     for key in path[:-1]:
         parent = parent[key]
     was = parent[path[-1]]
     parent[path[-1]] = "WARNED" if path[-1] == "result" else [*was, "x"] if isinstance(was, list) else f"{was}0"
-    return made
+    return forged
 
 
 def test_no_field_can_be_changed(run: Path, file: Path, keys: Path) -> None:
@@ -136,14 +136,14 @@ def test_only_a_known_signer_of_this_kind_of_file_counts(file: Path, keys: Path)
 def test_what_was_not_checked_is_not_verified(
     run: Path, file: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = checked(file)
-    assert isinstance(nothing, GateError) and "not verified" in nothing.what
+    unchecked = checked(file)
+    assert isinstance(unchecked, GateError) and "not verified" in unchecked.what
     unsigned = checked(file, "--signers", keys / "allowed")
     assert isinstance(unsigned, UsageError) and "ssh-keygen -Y sign" in (unsigned.fix or "")
     monkeypatch.setenv("PATH", "")
     without = checked(file, "--signers", keys / "allowed")
     assert isinstance(without, UsageError) and "openssh-client" in (without.fix or "")
-    assert (nothing.exit_code, unsigned.exit_code, without.exit_code) == (1, 2, 2)
+    assert (unchecked.exit_code, unsigned.exit_code, without.exit_code) == (1, 2, 2)
 
 
 def test_a_sound_certificate_of_a_failure_exits_with_one(tmp_path: Path) -> None:
