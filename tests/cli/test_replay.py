@@ -55,13 +55,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forge(measured: Path, tmp_path: Path) -> Forge:
     """Copy the run and put another token into the arm's answer to the first code prompt."""
 
-    def make(place: int, token: int, *, ends: bool = False, at: tuple[str, int] = ("code", 0)) -> Path:
-        run = tmp_path / f"forged-{place}-{token}-{ends}"
+    def make(index: int, token: int, *, ends: bool = False, prompt: tuple[str, int] = ("code", 0)) -> Path:
+        run = tmp_path / f"forged-{index}-{token}-{ends}"
         shutil.copytree(measured, run, ignore=shutil.ignore_patterns(SCORES))
         lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
-        base = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *at))
-        arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *at))
-        ids = [*base["token_ids"][:place], token, *([] if ends else base["token_ids"][place + 1 :])]
+        base = next(
+            line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *prompt)
+        )
+        arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *prompt))
+        ids = [*base["token_ids"][:index], token, *([] if ends else base["token_ids"][index + 1 :])]
         text = f"{base['content']}!"
         arm |= {
             "n_predicted": len(ids),
@@ -88,35 +90,35 @@ def verify(run: Path, *words: str, code: int = 1) -> dict[str, Any]:
 
 def forged_prompt(document: dict[str, Any]) -> dict[str, Any]:
     (arm,) = document["arms"]
-    return next(one for one in arm["comparisons"] if (one["task"], one["prompt_idx"]) == ("code", 0))
+    return next(row for row in arm["comparisons"] if (row["task"], row["prompt_idx"]) == ("code", 0))
 
 
 def stored(run: Path) -> TargetScores:
-    found = read_scores(run)
-    assert found is not None
-    return found
+    audit = read_scores(run)
+    assert audit is not None
+    return audit
 
 
 def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path: Path) -> None:
     run = forge(PLACE, 3000)
-    one = forged_prompt(verify(run))
+    row = forged_prompt(verify(run))
     assert [log.name for log in (run / "logs").glob("scoring*")] == ["scoring.log"], "one process scores everything"
-    assert one["outcome"] == "violation"
-    fork = one["fork"]
+    assert row["outcome"] == "violation"
+    fork = row["fork"]
     assert fork["index"] == PLACE
     assert fork["margin"] > 3 > fork["noise_floor"] >= 0  # widths differ by no nats, on some processors by nothing
     assert {shape["shape"] for shape in fork["shapes"]} == {"decode", "verify", "prefill"}
     assert [shape["width"] for shape in fork["shapes"]][:2] == [1, 5]
     scores = stored(run)
-    assert all(not one.others for one in scores.decoded)  # the target alone repeats the baseline, token by token
+    assert all(not row.others for row in scores.decoded)  # the target alone repeats the baseline, token by token
     assert "--ctx-checkpoints" in scores.command
 
     manifest = run / "manifest.json"
     raw = json.loads(manifest.read_text("utf-8"))
     raw["target"]["path"] = raw["engine"]["binary"] = str(tmp_path / "gone")
     write_sealed(manifest, raw)
-    assert forged_prompt(verify(run, "--offline")) == one
-    assert forged_prompt(verify(run)) == one  # what is stored needs no engine either
+    assert forged_prompt(verify(run, "--offline")) == row
+    assert forged_prompt(verify(run)) == row  # what is stored needs no engine either
 
 
 def test_genuine_divergences_of_low_bit_weights_are_no_violation(forge: Forge) -> None:
@@ -124,14 +126,14 @@ def test_genuine_divergences_of_low_bit_weights_are_no_violation(forge: Forge) -
     first = forge(PLACE, 3000)
     document = verify(first)
     (arm,) = document["arms"]
-    genuine = [one for one in arm["comparisons"] if (one["task"], one["prompt_idx"]) != ("code", 0)]
-    assert "violation" not in {one["outcome"] for one in genuine}
-    places = [one for one in stored(first).positions if not one.fork and one.prompt_idx == 0 and one.task == "code"]
-    closest = min(places, key=lambda one: one.readings[0].margin or 99.0)
-    one = forged_prompt(verify(forge(closest.index, closest.rival)))
-    margin = one["fork"]["margin"]
+    genuine = [row for row in arm["comparisons"] if (row["task"], row["prompt_idx"]) != ("code", 0)]
+    assert "violation" not in {row["outcome"] for row in genuine}
+    places = [row for row in stored(first).positions if not row.fork and row.prompt_idx == 0 and row.task == "code"]
+    closest = min(places, key=lambda row: row.readings[0].margin or 99.0)
+    row = forged_prompt(verify(forge(closest.index, closest.rival)))
+    margin = row["fork"]["margin"]
     assert margin == closest.readings[0].margin  # the same shape gives the same bits in another process
-    assert one["outcome"] == ("near-tie" if margin <= one["fork"]["noise_floor"] else "violation")
+    assert row["outcome"] == ("near-tie" if margin <= row["fork"]["noise_floor"] else "violation")
 
 
 def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge, tmp_path: Path) -> None:
@@ -140,13 +142,13 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     assert "no whole answers" in str(divergences["audit"]["lacking"])
     assert not stored(run).answers
     (arm,) = verify(run)["arms"]
-    found = arm["audit"]
-    assert (arm["verdict"], found["lacking"]) == ("violation", None)
-    assert (found["tokens"], found["answers"], found["of"]) == (6 * 48, 6, 6)
-    assert found["prefixes"] >= 1_000
-    assert found["beyond"] >= 1
-    assert 0 <= found["floor"] < 3
-    assert found["stated"]["nats"] == 0.3
+    audit = arm["audit"]
+    assert (arm["verdict"], audit["lacking"]) == ("violation", None)
+    assert (audit["tokens"], audit["answers"], audit["of"]) == (6 * 48, 6, 6)
+    assert audit["prefixes"] >= 1_000
+    assert audit["beyond"] >= 1
+    assert 0 <= audit["floor"] < 3
+    assert audit["stated"]["nats"] == 0.3
     stamp = (run / SCORES).stat().st_mtime_ns
     manifest = run / "manifest.json"
     raw = json.loads(manifest.read_text("utf-8"))
@@ -180,9 +182,9 @@ def test_the_power_of_identical_arms_is_measured_once_and_a_missing_model_fails_
     assert near, "without a near-tie the power is 0 for any engine"
     assert 0 < arm["power"]["chance"] < 1
     stamp = (run / SCORES).stat().st_mtime_ns
-    again = call(app, "verify-lossless", str(run))
-    assert (again.exit_code, (run / SCORES).stat().st_mtime_ns) == (0, stamp)
-    assert "% of prompts like these (95 %; power " in " ".join(again.output.split())
+    second = call(app, "verify-lossless", str(run))
+    assert (second.exit_code, (run / SCORES).stat().st_mtime_ns) == (0, stamp)
+    assert "% of prompts like these (95 %; power " in " ".join(second.output.split())
 
 
 def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> None:
@@ -197,9 +199,9 @@ def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> No
     assert arm["audit"]["prefixes"] >= 1_000
     assert "2 requests in a batch" in arm["reason"]
     lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
-    one = next(line for line in lines if line["label"] == "spec")
-    one["token_ids"][PLACE] = 3000
-    one |= {"token_sha": sha256_tokens(one["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
+    row = next(line for line in lines if line["label"] == "spec")
+    row["token_ids"][PLACE] = 3000
+    row |= {"token_sha": sha256_tokens(row["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
     (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
     reseal(run)
     assert verify(run)["arms"][0]["verdict"] == "violation"
@@ -207,9 +209,9 @@ def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> No
 
 def test_offline_says_what_it_could_not_know(forge: Forge) -> None:
     run = forge(PLACE, 3000)
-    one = forged_prompt(verify(run, "--offline"))
-    assert one["outcome"] == "differs"
-    assert "starts no engine" in one["reason"]
+    row = forged_prompt(verify(run, "--offline"))
+    assert row["outcome"] == "differs"
+    assert "starts no engine" in row["reason"]
     assert not (run / SCORES).exists()
 
 
@@ -226,14 +228,14 @@ def test_what_cannot_be_launched_again_is_said_and_excuses_nothing(forge: Forge,
     else:
         raw["engine"]["details"]["sha256"] = "0" * 64
     write_sealed(manifest, raw)
-    one = forged_prompt(verify(run))
-    said = {
+    row = forged_prompt(verify(run))
+    message = {
         "model": "gone.gguf is not here",
         "hash": "its hash differs",
         "engine": "the engine's binary or its libraries changed",
     }[lost]
-    assert (one["outcome"], one["fork"]["margin"]) == ("differs", None)
-    assert said in one["reason"]
+    assert (row["outcome"], row["fork"]["margin"]) == ("differs", None)
+    assert message in row["reason"]
 
 
 @pytest.mark.parametrize("words", [["--props"], ["--host", "0"], ["--tools=all"]])
@@ -246,8 +248,8 @@ def test_a_command_line_that_was_changed_is_not_run_again(forge: Forge, words: l
     write_sealed(run / "manifest.json", manifest)
     result = call(app, "verify-lossless", str(run))
     assert result.exit_code == 1
-    said = " ".join(result.output.split())
-    assert f"words that its recipe does not ask for: {' '.join(words)}" in said
+    message = " ".join(result.output.split())
+    assert f"words that its recipe does not ask for: {' '.join(words)}" in message
     assert not (run / SCORES).exists()
 
 

@@ -47,29 +47,29 @@ def runs(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path:
 
 
 @pytest.fixture
-def there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder_of_runs(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs)
 
 
 @pytest.mark.engine
 @pytest.mark.torch
-def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> None:
+def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(folder_of_runs: None) -> None:
     result = call(app, "verify-against", "whole", "reference", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["identical"] is True
     result = call(app, "verify-against", "coarse", "whole", "reference", "--json")
     assert result.exit_code == 1
-    found = json.loads(result.stdout)
-    assert found["runs"][2]["precision"] == "float32"
-    by_quantization = found["baselines"][0]
+    document = json.loads(result.stdout)
+    assert document["runs"][2]["precision"] == "float32"
+    by_quantization = document["baselines"][0]
     assert by_quantization["differs_in"] == ["precision"]
     assert by_quantization["differing"]
-    for arm in found["arms"]:
+    for arm in document["arms"]:
         assert arm["counts"]["speculation"] == arm["counts"]["both"] == arm["counts"]["undetermined"] == 0
-    assert found["arms"][0]["counts"]["baseline"] == len(by_quantization["differing"])
-    told = call(app, "verify-against", "coarse", "whole", "reference").stdout
-    assert "precision alone" in told
-    assert "changed 0 of 6" in told
+    assert document["arms"][0]["counts"]["baseline"] == len(by_quantization["differing"])
+    done = call(app, "verify-against", "coarse", "whole", "reference").stdout
+    assert "precision alone" in done
+    assert "changed 0 of 6" in done
     assert call(app, "verify-against", "coarse", "whole", "--quiet").stdout == ""
 
 
@@ -83,7 +83,7 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
         (("verify-against", "coarse", "whole", "--arm", "sepc"), "There is no arm"),
     ],
 )
-def test_a_wrong_command_line_is_one_message(there: None, words: tuple[str, ...], message: str) -> None:
+def test_a_wrong_command_line_is_one_message(folder_of_runs: None, words: tuple[str, ...], message: str) -> None:
     error = call(app, *words).exception
     assert isinstance(error, UsageError)
     assert message in error.what

@@ -61,10 +61,10 @@ def forked(tmp_path: Path) -> Path:
 
 def test_forged_answers_beside_the_measured_ones_are_undetermined_and_named(equal: Path) -> None:
     forged = [answer("spec", idx, block, text="forged") for idx in range(2) for block in range(2)]
-    for place, first, second in (("before", forged, []), ("after", [], forged)):
-        kept = [json.loads(line) for line in equal.read_text().splitlines()]
-        shown = verify(write(equal.parent / f"{place}.jsonl", [*first, *kept, *second]), cwd=equal.parent)
-        assert shown.returncode == 1, place
+    for position, first, second in (("before", forged, []), ("after", [], forged)):
+        lines = [json.loads(line) for line in equal.read_text().splitlines()]
+        shown = verify(write(equal.parent / f"{position}.jsonl", [*first, *lines, *second]), cwd=equal.parent)
+        assert shown.returncode == 1, position
         assert "undetermined" in shown.stdout
         assert "disagree in their text" in " ".join(shown.stdout.split())
 
@@ -129,8 +129,8 @@ def test_what_is_not_there_is_never_equal(tmp_path: Path, spoil: Any) -> None:
 
 
 def test_a_half_written_last_line_is_never_equal(equal: Path) -> None:
-    whole = equal.read_text(encoding="ascii")
-    equal.write_text(whole[:-40], encoding="ascii")
+    complete = equal.read_text(encoding="ascii")
+    equal.write_text(complete[:-40], encoding="ascii")
     shown = verify(equal, cwd=equal.parent)
     assert shown.returncode == 1
     assert "cut off" in shown.stdout
@@ -171,9 +171,9 @@ def test_quiet_prints_nothing(equal: Path, forked: Path) -> None:
 def test_nothing_to_compare_is_a_wrong_command_line(tmp_path: Path) -> None:
     assert verify(cwd=tmp_path).returncode == 2
     assert verify("nowhere", cwd=tmp_path).returncode == 2
-    alone = verify(write(tmp_path / "alone.jsonl", [answer("baseline")]), cwd=tmp_path)
-    assert alone.returncode == 2
-    assert "only its baseline" in alone.stderr
+    baseline_alone = verify(write(tmp_path / "alone.jsonl", [answer("baseline")]), cwd=tmp_path)
+    assert baseline_alone.returncode == 2
+    assert "only its baseline" in baseline_alone.stderr
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

@@ -59,7 +59,7 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
 
 
 def audit(
-    run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, others: list[DivergedToken] | None = None
+    run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, diverging: list[DivergedToken] | None = None
 ) -> TargetScores:
     """Every answer of the arm scored; the forked one leaves its likeliest token at its fork by `gap` nats."""
     answers, passes = [], []
@@ -67,22 +67,22 @@ def audit(
     for prompt in range(PROMPTS):
         forked = prompt == 3
         margins = list(MARGINS[prompt])
-        diverged = list(others or []) if prompt == 5 else []
+        diverged = list(diverging or []) if prompt == 5 else []
         if forked and gap is not None:
             margins[FORK] = gap
             diverged.append(DivergedToken(index=FORK, likeliest=ids(prompt)[FORK], gap=gap))
-        place: dict[str, Any] = {
+        answer_key: dict[str, Any] = {
             "task": "code",
             "prompt_idx": prompt,
             "prompt_sha": run.records[prompt].prompt_sha,
             "token_sha": sha256_tokens(ids(prompt, forked=forked)),
         }
-        answers.append(ScoredAnswer(**place, margins=margins, diverged=diverged))
-        each = -(-prefixes // PROMPTS)
-        for first in range(0, each, TOKENS):
-            places = list(range(min(TOKENS, each - first)))
+        answers.append(ScoredAnswer(**answer_key, margins=margins, diverged=diverged))
+        per_prompt = -(-prefixes // PROMPTS)
+        for first in range(0, per_prompt, TOKENS):
+            places = list(range(min(TOKENS, per_prompt - first)))
             losses = rng.normal(0, 0.1, len(places)).tolist()
-            passes.append(NullPass(**place, width=5, first=first + 1, places=places, losses=losses))
+            passes.append(NullPass(**answer_key, width=5, first=first + 1, places=places, losses=losses))
     return TargetScores(
         run="20261121-110500-3fa9",
         benchctl_version="0",
@@ -103,15 +103,15 @@ def verdicts(run: RunData, scores: TargetScores | None) -> dict[str, Losslessnes
 def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData) -> None:
     scored = audit(run)
     outputs = OutputComparison(run)
-    found = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
-    result = found["spec"].audit
+    judged = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
+    result = judged["spec"].audit
     assert result is not None and result.lacking is None
     assert (result.diverged, result.tokens, result.answers, result.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
     assert result.p is not None and result.p > 0.05
     assert not result.violates
     assert result.stated is not None and result.stated.nats == 0.3
     assert result.excess_limit is not None and 0 < result.excess_limit < 20
-    assert found["spec"].verdict == "undetermined"  # its fork itself was not replayed
+    assert judged["spec"].verdict == "undetermined"  # its fork itself was not replayed
     rival = {"token": ids(3)[FORK], "rival": 7, "task": "code", "prompt_idx": 3, "index": FORK}
     fork = divergence_at(FORK - 30, 7, [("decode", 1, 0.05), ("verify", 5, 0.02)]).model_copy(
         update={
@@ -122,25 +122,25 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
         }
     )
     scored.add([fork])
-    found = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
-    assert found["spec"].counts["near-tie"] == 1
-    assert codes(found["spec"]) == ["differing", "power", "audit"]
-    assert found["spec"].verdict == "undetermined", "twelve short answers show little"
-    assert found["spec"].unviolated == pytest.approx(0.09, abs=0.04)
-    verified = Verified(outputs, list(found.values()), [])
+    judged = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
+    assert judged["spec"].counts["near-tie"] == 1
+    assert codes(judged["spec"]) == ["differing", "power", "audit"]
+    assert judged["spec"].verdict == "undetermined", "twelve short answers show little"
+    assert judged["spec"].unviolated == pytest.approx(0.09, abs=0.04)
+    verified = Verified(outputs, list(judged.values()), [])
     assert not verified.only("identical", "consistent with the target")
     sharp = result.model_copy(update={"stated": DetectionPower(nats=0.3, chance=0.8, prompts=None)})
-    assert _of_differing(found["spec"].comparisons, sharp)[0] == "consistent with the target"
-    assert found["same"].verdict == "identical"
-    assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
+    assert _of_differing(judged["spec"].comparisons, sharp)[0] == "consistent with the target"
+    assert judged["same"].verdict == "identical"
+    assert judged["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
 
 
 def sparse(run: RunData, drafted: int, accepted: int, prompts: Sequence[int] = range(PROMPTS)) -> RunData:
     """The run with so many draft tokens in the answers to these prompts and none in the others."""
     drafts = {"draft_n": drafted, "draft_n_accepted": accepted, "rounds": None}
-    nothing = {"draft_n": 0, "draft_n_accepted": 0, "rounds": 0}
+    no_drafts = {"draft_n": 0, "draft_n_accepted": 0, "rounds": 0}
     records = [
-        msgspec.structs.replace(record, **(drafts if record.prompt_idx in prompts else nothing))
+        msgspec.structs.replace(record, **(drafts if record.prompt_idx in prompts else no_drafts))
         if record.label == "spec"
         else record
         for record in run.records
@@ -152,8 +152,8 @@ def test_noise_explains_nothing_in_an_answer_that_drafted_nothing(run: RunData) 
     """A divergence at a near-tie is compatible with noise where its answer drafted, and a violation where not."""
     drafting = verdicts(sparse(run, 4, 0, [3]), audit(run))["spec"].audit
     assert drafting is not None and not drafting.violates
-    others = [prompt for prompt in range(PROMPTS) if prompt != 3]
-    still = verdicts(sparse(run, 4, 0, others), audit(run))["spec"].audit
+    diverging = [prompt for prompt in range(PROMPTS) if prompt != 3]
+    still = verdicts(sparse(run, 4, 0, diverging), audit(run))["spec"].audit
     assert still is not None and still.violates and still.beyond == 1 and still.p == 0.0
 
 
@@ -180,9 +180,9 @@ def test_a_rounds_noise_explains_no_first_token_but_where_the_prompt_is_read_wit
     identity = identity_of(run.manifest, "spec")
     assert identity is not None
     identity.speculation = {"type": kind, "max": 4}
-    found = verdicts(run, audit(run))["spec"].audit
-    assert found is not None
-    assert (found.violates, found.beyond) == (violates, int(violates))
+    judged = verdicts(run, audit(run))["spec"].audit
+    assert judged is not None
+    assert (judged.violates, judged.beyond) == (violates, int(violates))
 
 
 def test_the_limit_of_an_arm_that_seldom_drafts_counts_on_no_noise_elsewhere(run: RunData) -> None:
@@ -202,22 +202,22 @@ def test_the_limit_of_an_arm_that_seldom_drafts_counts_on_no_noise_elsewhere(run
 
 
 def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
-    found = verdicts(run, audit(run, gap=2.5))["spec"]
-    assert found.verdict == "violation"
-    assert found.audit is not None and found.audit.beyond == 1
-    assert codes(found) == ["differing", "audit"]
+    judged = verdicts(run, audit(run, gap=2.5))["spec"]
+    assert judged.verdict == "violation"
+    assert judged.audit is not None and judged.audit.beyond == 1
+    assert codes(judged) == ["differing", "audit"]
 
 
 def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
     near = [DivergedToken(index=index, likeliest=1, gap=0.05) for index in range(FORK, TOKENS)]
-    scored = audit(run, others=None)
+    scored = audit(run, diverging=None)
     for answer in scored.answers:  # the arm's own answers are the baseline's but one, which takes every runner-up
         if answer.prompt_idx == 3:
             answer.margins[FORK:] = [0.15] * (TOKENS - FORK)
-            answer.diverged[:] = [one.model_copy(update={"gap": 0.15}) for one in near]
-    found = verdicts(run, scored)["spec"]
-    assert found.verdict == "violation"
-    assert found.audit is not None and found.audit.p_adjusted is not None and found.audit.p_adjusted < 0.005
+            answer.diverged[:] = [token.model_copy(update={"gap": 0.15}) for token in near]
+    judged = verdicts(run, scored)["spec"]
+    assert judged.verdict == "violation"
+    assert judged.audit is not None and judged.audit.p_adjusted is not None and judged.audit.p_adjusted < 0.005
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(r
     [
         ({"prefixes": 600}, "was measured at 600 prefixes; 1,000 are needed"),
         (
-            {"others": [DivergedToken(index=2, likeliest=1, gap=0.01)]},
+            {"diverging": [DivergedToken(index=2, likeliest=1, gap=0.01)]},
             "diverges from the baseline's own answers at 1 of",
         ),
     ],
@@ -233,10 +233,10 @@ def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(r
 def test_without_enough_noise_or_with_another_reading_it_is_undetermined(
     run: RunData, change: dict[str, Any], lacking: str
 ) -> None:
-    found = verdicts(run, audit(run, **change))["spec"]
-    assert found.verdict == "undetermined"
-    assert found.audit is not None and lacking in str(found.audit.lacking)
-    assert codes(found) == ["differing", "audit"]
+    judged = verdicts(run, audit(run, **change))["spec"]
+    assert judged.verdict == "undetermined"
+    assert judged.audit is not None and lacking in str(judged.audit.lacking)
+    assert codes(judged) == ["differing", "audit"]
 
 
 def test_without_an_audit_an_arm_that_differs_is_undetermined(run: RunData) -> None:
@@ -247,9 +247,9 @@ def test_without_an_audit_an_arm_that_differs_is_undetermined(run: RunData) -> N
 
 
 def test_an_audit_of_another_engine_is_not_used(run: RunData) -> None:
-    other = audit(run).model_copy(update={"engine_sha256": "0" * 64})
-    assert verdicts(run, other)["spec"].audit is not None
-    assert verdicts(run, other)["spec"].audit == verdicts(run, None)["spec"].audit
+    scores_of_another = audit(run).model_copy(update={"engine_sha256": "0" * 64})
+    assert verdicts(run, scores_of_another)["spec"].audit is not None
+    assert verdicts(run, scores_of_another)["spec"].audit == verdicts(run, None)["spec"].audit
 
 
 def test_every_arm_that_differs_is_selected_and_an_answer_of_several_arms_once(run: RunData) -> None:

@@ -89,16 +89,16 @@ def test_the_chances_by_class_are_those_of_all_choices(sizes: list[int], arms: i
     labels = [number for number, size in enumerate(sizes) for _ in range(size)]
     counts = [0] * (arms + 1)
     for chosen in combinations(range(len(labels)), arms):
-        others = {labels[place] for place in range(len(labels)) if place not in chosen}
-        counts[sum(labels[place] not in others for place in chosen)] += 1
+        remaining = {labels[index] for index in range(len(labels)) if index not in chosen}
+        counts[sum(labels[index] not in remaining for index in chosen)] += 1
     assert by_class(sizes, arms) == pytest.approx([count / comb(len(labels), arms) for count in counts])
 
 
 def test_the_p_value_is_mcnemars_and_the_power_binomial() -> None:
-    arm, control, both = paired(True, False), paired(False, True), paired(True, True)
+    arm, control, tied = paired(True, False), paired(False, True), paired(True, True)
     assert exact_p([arm] * 8) == pytest.approx(2.0**-8)
     assert exact_p([arm] * 8 + [control] * 2) == pytest.approx(sum(comb(10, count) for count in (8, 9, 10)) / 2**10)
-    assert exact_p([both] * 24) == pytest.approx(1)
+    assert exact_p([tied] * 24) == pytest.approx(1)
     assert power(4, 0.25, 0.25**4) == pytest.approx(0.25**4)
     assert power(24, 0.5, 1e-9) == 0
 
@@ -109,7 +109,7 @@ def test_scores_by_prefill_are_a_control_of_the_arms_worst_tokens(tmp_path: Path
     write_sweep(tmp_path / "run", sweep, edit=lambda record: spoil(record, ("faulty",), 24))
     run = open_run(tmp_path / "run")
     for beyond, scored, expected in ((12, 24, 2.0**-12), (12, 12, 2.0**-12), (0, 24, 1.0)):
-        found = scores([]).model_copy(update={"shape": "prefill", "answers": [
+        target_scores = scores([]).model_copy(update={"shape": "prefill", "answers": [
             ScoredAnswer(
                 task=record.task, prompt_idx=record.prompt_idx,
                 prompt_sha=record.prompt_sha, token_sha=record.token_sha or "",
@@ -119,7 +119,7 @@ def test_scores_by_prefill_are_a_control_of_the_arms_worst_tokens(tmp_path: Path
             if record.prompt_idx < scored  # the time to score may end early
             for gap in [1.0 if record.label == "faulty" and record.prompt_idx < beyond else 0.1]
         ]})  # fmt: skip
-        test = find_controls(conditions_of(run), ["faulty"], {None: found}, {})["faulty"]
+        test = find_controls(conditions_of(run), ["faulty"], {None: target_scores}, {})["faulty"]
         assert (test.against, test.differing, test.outside) == ("scores", beyond, 24)
         assert (test.prompts, test.tested) == (24, scored)
         assert test.p == pytest.approx(expected)
@@ -134,12 +134,12 @@ def test_on_a_target_without_noise_the_baseline_repeated_is_a_control(
     write_sweep(tmp_path / "run", sweep, edit=lambda record: spoil(record, ("faulty",), 12))
     key: dict[str, Any] = {"task": "code", "prompt_idx": 0, "prompt_sha": None, "token_sha": "x"}
     places = list(range(1000))
-    found = scores([]).model_copy(update={
+    target_scores = scores([]).model_copy(update={
         "answers": [ScoredAnswer(**key, margins=[1.0] * 1000)],
         "passes": [NullPass(**key, width=5, first=5, places=places, losses=[loss] * 1000)],
     })  # fmt: skip
     run = open_run(tmp_path / "run")
-    test = find_controls(conditions_of(run), ["faulty"], {None: found}, {})["faulty"]
+    test = find_controls(conditions_of(run), ["faulty"], {None: target_scores}, {})["faulty"]
     assert test.against == against
     if against:  # both of the arm's answers, or both of the baseline's: 2 of the C(4, 2) choices
         assert test.p == pytest.approx(3.0**-12)

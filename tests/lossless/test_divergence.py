@@ -34,80 +34,82 @@ def forked(make_record: Any, make_manifest: Any) -> Forked:
         records = [make_record("baseline", block=block) for block in range(2)]
         fields = {"text": "def add(a, b): pass", "draft_n": 8, "rounds": 2} | arm
         records += [make_record("spec", block=block, ids=ids, **fields) for block in range(2)]
-        found = None if positions is None else scores(positions)
-        return RunData(Path("by-hand"), manifest, records, [], scores=found)
+        judged = None if positions is None else scores(positions)
+        return RunData(Path("by-hand"), manifest, records, [], scores=judged)
 
     return make
 
 
 def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
-    found = analyse_run(run).losslessness[0]
-    return found, found.comparisons[0]
+    judged = analyse_run(run).losslessness[0]
+    return judged, judged.comparisons[0]
 
 
 def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
-    found, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
-    assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
-    assert found.reasons[0].values["near_ties"] == 1
-    assert one.divergence is not None
-    assert one.divergence.margin == pytest.approx(0.05)
-    assert one.divergence.noise_floor is not None and 0.3 < one.divergence.noise_floor < 3.0
-    assert one.divergence.width == 5
-    assert codes(one) == ["near-tie"] and one.reasons[0].values["margin"] == pytest.approx(0.05)
-    assert "99 prefixes" in str(one.reasons[0].values["method"])
+    judged, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
+    assert (judged.verdict, comparison.outcome) == ("undetermined", "near-tie")
+    assert judged.reasons[0].values["near_ties"] == 1
+    assert comparison.divergence is not None
+    assert comparison.divergence.margin == pytest.approx(0.05)
+    assert comparison.divergence.noise_floor is not None and 0.3 < comparison.divergence.noise_floor < 3.0
+    assert comparison.divergence.width == 5
+    assert codes(comparison) == ["near-tie"] and comparison.reasons[0].values["margin"] == pytest.approx(0.05)
+    assert "99 prefixes" in str(comparison.reasons[0].values["method"])
 
 
 def test_a_margin_beyond_the_noise_is_a_violation(forked: Forked) -> None:
-    found, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
-    assert (found.verdict, one.outcome) == ("violation", "violation")
-    assert found.reasons[0].values["violations"] == 1
-    assert codes(one) == ["not-noise"] and one.reasons[0].values["margin"] == pytest.approx(3.0)
+    judged, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
+    assert (judged.verdict, comparison.outcome) == ("violation", "violation")
+    assert judged.reasons[0].values["violations"] == 1
+    assert codes(comparison) == ["not-noise"] and comparison.reasons[0].values["margin"] == pytest.approx(3.0)
 
 
 def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(forked: Forked) -> None:
-    _, one = verdict(
+    _, comparison = verdict(
         forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])])
     )
-    assert one.outcome == "near-tie"
-    assert one.divergence is not None
-    assert [round(shape.margin or 0, 3) for shape in one.divergence.shapes] == [0.1, 0.4, 0.9]
+    assert comparison.outcome == "near-tie"
+    assert comparison.divergence is not None
+    assert [round(shape.margin or 0, 3) for shape in comparison.divergence.shapes] == [0.1, 0.4, 0.9]
 
 
 def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
-    assert one.outcome == "near-tie"
-    assert one.reasons[0].values["chosen"] is True
-    _, other = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
-    assert other.outcome == "violation"  # no arm reads everything at once
-    there = divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
-    _, wider = verdict(forked([*NOISY, there]))
+    _, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
+    assert comparison.outcome == "near-tie"
+    assert comparison.reasons[0].values["chosen"] is True
+    _, second = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
+    assert second.outcome == "violation"  # no arm reads everything at once
+    scored = divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
+    _, wider = verdict(forked([*NOISY, scored]))
     assert wider.outcome == "violation"  # another arm's width
     assert wider.divergence is not None and [shape.width for shape in wider.divergence.shapes] == [1, 5]
 
 
 def test_on_an_engine_that_reproduces_itself_no_fork_is_excused(forked: Forked) -> None:
-    found, one = verdict(forked([*QUIET, divergence_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])]))
-    assert one.outcome == "violation"
-    assert found.noise[0].floor == 0
+    judged, comparison = verdict(forked([*QUIET, divergence_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])]))
+    assert comparison.outcome == "violation"
+    assert judged.noise[0].floor == 0
 
 
 def test_an_arm_that_drafted_nothing_has_no_wider_batch_to_blame(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
-    assert one.outcome == "violation"
-    assert one.reasons[0].values["width"] == 1
+    _, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
+    assert comparison.outcome == "violation"
+    assert comparison.reasons[0].values["width"] == 1
 
 
 def test_noise_of_another_width_excuses_nothing(forked: Forked) -> None:
     wider = sample([0.3] * 99, width=9)
-    _, one = verdict(forked([*wider, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
-    assert one.outcome == "differs"
-    assert codes(one) == ["not-explained"] and "noise is not known" in str(one.reasons[0].values["lacking"])
+    _, comparison = verdict(forked([*wider, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
+    assert comparison.outcome == "differs"
+    assert codes(comparison) == ["not-explained"] and "noise is not known" in str(
+        comparison.reasons[0].values["lacking"]
+    )
 
 
 def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
-    assert one.outcome == "undetermined"
-    assert codes(one) == ["not-the-baselines"] and one.reasons[0].values["likeliest"] == "arm"
+    _, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
+    assert comparison.outcome == "undetermined"
+    assert codes(comparison) == ["not-the-baselines"] and comparison.reasons[0].values["likeliest"] == "arm"
 
 
 def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) -> None:
@@ -115,23 +117,23 @@ def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) 
     far.readings.insert(
         0, reading("decode", 1, 9.0, ANSWER[7], 7).model_copy(update={"rival": None, "rival_at_most": -9.5})
     )
-    _, one = verdict(forked([*NOISY, far]))
-    assert one.outcome == "violation"
-    assert one.divergence is not None and one.divergence.margin_is_least
-    assert one.reasons[0].values["margin_is_least"] is True
+    _, comparison = verdict(forked([*NOISY, far]))
+    assert comparison.outcome == "violation"
+    assert comparison.divergence is not None and comparison.divergence.margin_is_least
+    assert comparison.reasons[0].values["margin_is_least"] is True
 
 
-@pytest.mark.parametrize("how", ["none", "other-token", "other-prefix", "other-run"])
-def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> None:
-    there = divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])
+@pytest.mark.parametrize("change", ["none", "other-token", "other-prefix", "other-run"])
+def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, change: str) -> None:
+    scored = divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])
     changes: dict[str, dict[str, Any]] = {"other-token": {"rival": 8}, "other-prefix": {"agreed_sha": "0" * 64}}
-    changed = changes.get(how, {})
-    run = forked(None if how == "none" else [*NOISY, there.model_copy(update=changed)])
-    if how == "other-run" and run.scores:
+    changed = changes.get(change, {})
+    run = forked(None if change == "none" else [*NOISY, scored.model_copy(update=changed)])
+    if change == "other-run" and run.scores:
         run.scores.run = "another"
-    found, one = verdict(run)
-    assert (found.verdict, one.outcome) == ("undetermined", "differs")
-    assert "another run" in one.reason if how == "other-run" else "has not replayed it" in one.reason
+    judged, comparison = verdict(run)
+    assert (judged.verdict, comparison.outcome) == ("undetermined", "differs")
+    assert "another run" in comparison.reason if change == "other-run" else "has not replayed it" in comparison.reason
 
 
 def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
@@ -142,9 +144,9 @@ def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
 
 
 def test_an_answer_that_ends_without_a_token_cannot_be_scored(forked: Forked) -> None:
-    _, one = verdict(forked(NOISY, ids=ANSWER[:7]))
-    assert one.outcome == "differs"
-    assert "nothing to score" in one.reason
+    _, comparison = verdict(forked(NOISY, ids=ANSWER[:7]))
+    assert comparison.outcome == "differs"
+    assert "nothing to score" in comparison.reason
 
 
 def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: Any) -> None:
@@ -156,21 +158,21 @@ def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: A
         ]
     )
     run.records[3] = make_record("spec", block=1, ids=[*ANSWER[:3], 9, 9], text="else", draft_n=8, rounds=2)
-    _, one = verdict(run)
-    assert (one.outcome, one.blocks_differing) == ("violation", 2)
-    assert one.divergence is not None and one.divergence.index == 3
-    assert [fork.index for fork in one.other_divergences] == [7]
+    _, comparison = verdict(run)
+    assert (comparison.outcome, comparison.blocks_differing) == ("violation", 2)
+    assert comparison.divergence is not None and comparison.divergence.index == 3
+    assert [fork.index for fork in comparison.other_divergences] == [7]
 
 
 def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
     outputs = OutputComparison(forked(None))
-    frame, found = outputs.frame, outputs.verdicts()
-    (answer,) = prefixes_to_score(frame, found)
+    frame, judged = outputs.frame, outputs.verdicts()
+    (answer,) = prefixes_to_score(frame, judged)
     assert (answer.task, answer.prompt_idx, answer.token_ids) == ("code", 0, tuple(ANSWER))
     assert [(fork.index, fork.rival, fork.width) for fork in answer.divergences] == [(7, 7, 5)]
     outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
-    frame, found = outputs.frame, outputs.verdicts()
-    assert prefixes_to_score(frame, found) == []
+    frame, judged = outputs.frame, outputs.verdicts()
+    assert prefixes_to_score(frame, judged) == []
 
 
 @pytest.mark.parametrize(
@@ -192,16 +194,16 @@ def test_the_width_is_the_depth_or_what_was_drafted(
 
 def test_where_no_width_can_be_read_reading_at_once_is_the_measure(forked: Forked) -> None:
     positions = [
-        one.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
-        for one in QUIET
+        comparison.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
+        for comparison in QUIET
     ]
     fork = divergence_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
     absent = {"verify": "this engine reads on no more than one token at a time"}
-    found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
-    assert one.outcome == "violation"
-    assert "at margins up to" in one.reason
-    assert found.noise[0].by_prefill
-    assert one.divergence is not None and one.divergence.shapes_absent == absent
+    judged, comparison = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
+    assert comparison.outcome == "violation"
+    assert "at margins up to" in comparison.reason
+    assert judged.noise[0].by_prefill
+    assert comparison.divergence is not None and comparison.divergence.shapes_absent == absent
     near = divergence_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
     _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
     assert tied.outcome == "near-tie"

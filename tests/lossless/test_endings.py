@@ -141,7 +141,7 @@ def test_an_end_token_ends_an_answer_and_nothing_else_does(judged_by_ends: Any, 
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "more"),
+    ("ours", "theirs", "settings"),
     [
         ([1, 2, 3], [1, 2, 4], {}),  # the baseline stops without one itself
         ([1, 2, 3], [1, 2, 3, END], {"ends": []}),  # the model's are not known
@@ -154,9 +154,9 @@ def test_an_end_token_ends_an_answer_and_nothing_else_does(judged_by_ends: Any, 
     ],
 )
 def test_what_the_baseline_does_not_show_is_no_rule(
-    judged_by_ends: Any, ours: list[int], theirs: list[int], more: dict[str, Any]
+    judged_by_ends: Any, ours: list[int], theirs: list[int], settings: dict[str, Any]
 ) -> None:
-    assert judged_by_ends(ours, theirs, **more).verdict != "violation"
+    assert judged_by_ends(ours, theirs, **settings).verdict != "violation"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +176,6 @@ def test_a_baseline_that_breaks_a_rule_is_named(
     manifest.target = manifest.target.model_copy(update={"facts": {"end_tokens": [9]}})
     records = [make_record(arm, 1, **answer(4, "length")) for arm in ARMS]
     records += [make_record(arm, 0, **theirs) for arm in ARMS]
-    found = [row.seen for row in analyse_run(make_run(records, manifest)).warnings if row.id == "baseline-endings"]
-    assert len(found) == (rule is not None)
-    assert rule is None or rule in found[0].lower()
+    warned = [row.seen for row in analyse_run(make_run(records, manifest)).warnings if row.id == "baseline-endings"]
+    assert len(warned) == (rule is not None)
+    assert rule is None or rule in warned[0].lower()

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 DEVIATION = 0.135
 
 
-def sample(rng: np.random.Generator, answers: int = 20, each: int = 50) -> Noise:
-    margins = rng.exponential(2.0, answers * each)
-    return Noise(margins, rng.normal(0, DEVIATION, len(margins)), np.repeat(np.arange(answers), each))
+def sample(rng: np.random.Generator, answers: int = 20, prefixes: int = 50) -> Noise:
+    margins = rng.exponential(2.0, answers * prefixes)
+    return Noise(margins, rng.normal(0, DEVIATION, len(margins)), np.repeat(np.arange(answers), prefixes))
 
 
 def arm(rng: np.random.Generator, *, accepts: float = 0.0, prompts: int = 40, deviation: float = DEVIATION) -> Places:
@@ -31,9 +31,11 @@ def arm(rng: np.random.Generator, *, accepts: float = 0.0, prompts: int = 40, de
 def test_a_sound_arm_passes_and_its_flips_are_those_expected() -> None:
     rng = np.random.default_rng(1)
     noise = sample(rng)
-    found = [hazard_test(noise, arm(rng), rounds=1_000) for _ in range(40)]
-    assert sum(one.p <= 0.05 for one in found) <= 6
-    assert np.mean([one.flips for one in found]) == pytest.approx(np.mean([one.expected for one in found]), rel=0.2)
+    results = [hazard_test(noise, arm(rng), rounds=1_000) for _ in range(40)]
+    assert sum(result.p <= 0.05 for result in results) <= 6
+    assert np.mean([result.flips for result in results]) == pytest.approx(
+        np.mean([result.expected for result in results]), rel=0.2
+    )
 
 
 def test_runner_ups_accepted_too_often_are_detected() -> None:
@@ -46,16 +48,16 @@ def test_runner_ups_accepted_too_often_are_detected() -> None:
 def test_a_target_without_noise_excuses_no_divergence() -> None:
     rng = np.random.default_rng(3)
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
-    one = Places.everywhere(np.array([0.01, 2.0]), np.array([True, False]), np.zeros(2, np.int64))
-    assert hazard_test(still, one).p == 0.0
+    result = Places.everywhere(np.array([0.01, 2.0]), np.array([True, False]), np.zeros(2, np.int64))
+    assert hazard_test(still, result).p == 0.0
     same = Places.everywhere(np.array([0.01, 2.0]), np.array([False, False]), np.zeros(2, np.int64))
     assert hazard_test(still, same).p == 1.0
     assert hazard_test(sample(rng), same).p == 1.0
 
 
 def test_equal_data_give_equal_numbers() -> None:
-    found = [hazard_test(sample(np.random.default_rng(4)), arm(np.random.default_rng(5))) for _ in range(2)]
-    assert found[0] == found[1]
+    results = [hazard_test(sample(np.random.default_rng(4)), arm(np.random.default_rng(5))) for _ in range(2)]
+    assert results[0] == results[1]
 
 
 def test_power_grows_with_the_fault_and_with_the_prompts() -> None:
@@ -72,8 +74,10 @@ def test_the_stated_power_does_not_depend_on_the_seed() -> None:
     """At the level of one of four arms, the threshold is not the extreme of a few draws."""
     rng = np.random.default_rng(6)
     noise, places = sample(rng), arm(rng, prompts=12)
-    found = [find_power(noise, places, 0.15, 1, level=0.005 / 4, proposed=1 / 3, seed=seed).chance for seed in range(6)]
-    assert max(found) - min(found) < 0.15
+    results = [
+        find_power(noise, places, 0.15, 1, level=0.005 / 4, proposed=1 / 3, seed=seed).chance for seed in range(6)
+    ]
+    assert max(results) - min(results) < 0.15
 
 
 def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:

@@ -41,9 +41,9 @@ def test_more_tokens_are_more_places_at_which_noise_may_reach_far() -> None:
     changes = [rng.gauss(0, 0.1) for _ in range(1000)]
     margins = [rng.uniform(0, 1) for _ in changes]
     positions = [
-        one
+        position
         for number, (change, margin) in enumerate(zip(changes, margins, strict=True))
-        for one in sample([change], margin=margin, start=number)
+        for position in sample([change], margin=margin, start=number)
     ]
     few, many = (find_noise(scores(positions), 5, tokens=tokens).floor for tokens in (1_000, 100_000))
     assert few is not None and many is not None
@@ -66,7 +66,7 @@ def test_changes_where_the_target_is_sure_do_not_widen_the_floor() -> None:
 def test_other_widths_and_forks_are_left_out() -> None:
     positions = sample([0.1] * 30) + sample([5.0] * 30, width=9, start=100)
     positions += sample([0.2], start=200) + [
-        one.model_copy(update={"fork": True, "rival": 77}) for one in sample([7.0], start=200)
+        position.model_copy(update={"fork": True, "rival": 77}) for position in sample([7.0], start=200)
     ]
     noise = find_noise(scores(positions), 5)
     assert (noise.prefixes, noise.null_places) == (31, 31)  # a prefix of the sample counts, forked or not

@@ -26,8 +26,8 @@ def judged(folder: Path) -> dict[str, Losslessness]:
     return {row.arm: row for row in analyse_run(open_run(folder)).losslessness}
 
 
-def verify(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    result = CliRunner().invoke(app, ["verify-lossless", str(folder), "--offline", "--json", *more])
+def verify(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(app, ["verify-lossless", str(folder), "--offline", "--json", *options])
     return result.exit_code, json.loads(result.stdout)
 
 
@@ -162,7 +162,7 @@ def test_a_run_that_only_samples_shows_nothing_by_its_text(tmp_path: Path) -> No
     write_sweep(tmp_path / "run", Sweep(temperature=(0.5, 0.8)), edit=repeat)
     result = judged(tmp_path / "run")
     assert {row.verdict for row in result.values()} == {"undetermined"}
-    assert all(codes(one.comparisons[0]) == ["sampled"] for one in result.values())
+    assert all(codes(arm.comparisons[0]) == ["sampled"] for arm in result.values())
     assert verify(tmp_path / "run")[0] == 1
 
 

@@ -65,18 +65,18 @@ def test_the_width_of_parallel_requests_is_that_of_all(
     assert selection.shared == ([(5, slots, "baseline")] if slots > 1 else [])
     reach = [arm.reach.get(answer.key) for answer in arm.answers]
     # The prompt's reading decides the first token; five rounds, as the engine tells, where eight tokens need only two.
-    told = [Reach(6, 10), Reach(0, 0)]
-    assert reach == (told if slots == 1 else [None, None])
+    reported = [Reach(6, 10), Reach(0, 0)]
+    assert reach == (reported if slots == 1 else [None, None])
 
 
 def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, make_run: Any) -> None:
     """As one request at a time: noise may tip any answer into a loop. A missing answer leaves it undetermined."""
     loop = {"text": "again and " * 40, "ids": [7, 8] * 40}
-    for own, verdict in (
+    for fields, verdict in (
         (loop, "consistent with the target"),
         ({"error": {"kind": "http", "message": "HTTP 500"}}, "undetermined"),
     ):
-        run = make_run([make_record("baseline"), make_record("spec", **own)])
+        run = make_run([make_record("baseline"), make_record("spec", **fields)])
         frame = make_frame(run.records, run.manifest, "baseline")
         not_judged = judge_by_scores(
             Group(run, "baseline", overlapping=True),
@@ -88,4 +88,4 @@ def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, ma
         )
         assert not_judged.verdict == verdict
         flaw = not_judged.reasons[-1]
-        assert (flaw.code, flaw.values["count"]) == ("degenerate-answers" if own is loop else "unfit-answers", 1)
+        assert (flaw.code, flaw.values["count"]) == ("degenerate-answers" if fields is loop else "unfit-answers", 1)

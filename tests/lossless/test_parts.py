@@ -18,14 +18,14 @@ from benchctl.lossless.score import session
 
 def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "read_shared", lambda *_, **__: None)
-    again: Any = SimpleNamespace(slot_scorer=lambda *_: nullcontext())
+    relaunch: Any = SimpleNamespace(slot_scorer=lambda *_: nullcontext())
     selection: Any = SimpleNamespace(prompts=())
     scores = TargetScores.model_construct(answers=[], passes=[], seconds=0.0)
-    kept = Path(__file__).parents[1] / "data" / "kept" / "version_4"
-    shutil.copy(kept / MANIFEST, tmp_path)
-    manifest = open_run(kept).manifest
+    folder = Path(__file__).parents[1] / "data" / "kept" / "version_4"
+    shutil.copy(folder / MANIFEST, tmp_path)
+    manifest = open_run(folder).manifest
     run = RunData(tmp_path, manifest, [], [])
     for part in (run, replace(run, part="kv_q8_0")):
         target: Any = SimpleNamespace(run=part)
-        session.ScoringSession(target, scores)._read_shared(scores, again, selection, 5, 4, 0.0)
+        session.ScoringSession(target, scores)._read_shared(scores, relaunch, selection, 5, 4, 0.0)
     assert {file.name for file in tmp_path.iterdir()} >= {"scores-kv_q8_0.json", "scores.json"}

@@ -50,7 +50,7 @@ def test_a_counted_batch_has_the_width_and_none_reaches_into_the_prompt(alignmen
 
 def test_alignments_begin_at_every_token_and_are_all_different() -> None:
     result = list(alignments(4))
-    assert {one.first for one in result[:4]} == {1, 2, 3, 4}
+    assert {planned.first for planned in result[:4]} == {1, 2, 3, 4}
     assert len(result) == len(set(result)) == 16
 
 
@@ -58,11 +58,11 @@ def test_a_thousand_prefixes_of_every_width_and_hardly_more() -> None:
     plan = plan_answers(selection(40, widths=(3, 9)), None, CHEAP, 1e9, in_batches=True)
     for width in (3, 9):
         count = sum(
-            each.places(len(one.answer.token_ids))
+            alignment.places(len(planned.answer.token_ids))
             for prompt in plan.prompts
-            for one in prompt
-            for each in one.alignments
-            if each.width == width
+            for planned in prompt
+            for alignment in planned.alignments
+            if alignment.width == width
         )
         assert 1_000 <= count < 1_040
     assert len(plan.prompts) == 40
@@ -70,20 +70,20 @@ def test_a_thousand_prefixes_of_every_width_and_hardly_more() -> None:
 
 def test_short_runs_read_their_answers_in_more_ways() -> None:
     plan = plan_answers(selection(4), None, CHEAP, 1e9, in_batches=True)
-    assert any(each.skipped for prompt in plan.prompts for one in prompt for each in one.alignments)
+    assert any(alignment.skipped for prompt in plan.prompts for planned in prompt for alignment in planned.alignments)
 
 
 def test_prompts_that_do_not_fit_are_left_out_and_the_cost_is_told() -> None:
-    whole = plan_answers(selection(100), None, CHEAP, 1e9, in_batches=True)
-    part = plan_answers(selection(100), None, CHEAP, whole.seconds / 2, in_batches=True)
-    assert (len(whole.prompts), part.total_prompts) == (100, 100)
+    complete = plan_answers(selection(100), None, CHEAP, 1e9, in_batches=True)
+    part = plan_answers(selection(100), None, CHEAP, complete.seconds / 2, in_batches=True)
+    assert (len(complete.prompts), part.total_prompts) == (100, 100)
     assert 10 < len(part.prompts) < 100
-    assert part.seconds < 0.7 * whole.seconds
+    assert part.seconds < 0.7 * complete.seconds
 
 
 def test_an_answer_is_scored_at_every_token() -> None:
-    other = (*ANSWER[:12], RIVAL, *ANSWER[13:])
-    reading = score(ToyScorer(), PROMPT, answer(ids=other))
+    changed = (*ANSWER[:12], RIVAL, *ANSWER[13:])
+    reading = score(ToyScorer(), PROMPT, answer(ids=changed))
     assert len(reading.scored.margins) == len(ANSWER)
     assert set(reading.scored.margins) == {1.0}
     assert [(comparison.index, comparison.likeliest, comparison.gap) for comparison in reading.scored.diverged] == [
@@ -92,8 +92,8 @@ def test_an_answer_is_scored_at_every_token() -> None:
 
 
 def test_a_batch_takes_from_the_margin_what_it_takes() -> None:
-    scorer, one = ToyScorer(), answer()
-    in_batches = read_in_batches(scorer, score(scorer, PROMPT, one), Alignment(5, 2))
+    scorer, planned = ToyScorer(), answer()
+    in_batches = read_in_batches(scorer, score(scorer, PROMPT, planned), Alignment(5, 2))
     assert in_batches.places == [2, 7, 12, 17, 22, 27, 32, 37]
     assert in_batches.losses == pytest.approx([0.1, *[0.4] * 7])  # the first batch is narrower: nothing is borrowed
 
@@ -112,10 +112,10 @@ def baseline(task: str, index: int, size: int, *forks: DivergenceToScore) -> Ans
     [(12, 5, [2, 7, 12]), (10, 5, [5, 10]), (5, 5, [5]), (3, 5, [3]), (40, 17, [6, 23, 40])],
 )
 def test_a_pass_ends_at_its_fork_in_batches_of_the_width(index: int, width: int, ends: list[int]) -> None:
-    one = divergence_pass(DivergenceToScore(index, 9, width))
-    assert one is not None
-    assert list(one.ends) == ends
-    assert one.first <= min(index, width)  # before the width-th token one narrower batch: the prompt is never split
+    planned = divergence_pass(DivergenceToScore(index, 9, width))
+    assert planned is not None
+    assert list(planned.ends) == ends
+    assert planned.first <= min(index, width)  # before the width-th token one narrower batch: the prompt is never split
 
 
 @pytest.mark.parametrize(("index", "width"), [(0, 5), (7, 1), (7, None)])

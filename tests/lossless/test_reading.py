@@ -23,7 +23,7 @@ class ToyScorer:
     in_batches: bool = True
     batches: list[int] = field(default_factory=list)
     tops: dict[int, int] = field(default_factory=dict)
-    there: int = 0
+    evaluated_until: int = 0
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -33,14 +33,14 @@ class ToyScorer:
         return Rendered("", PROMPT)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
-        self.there = 0
+        self.evaluated_until = 0
         return self._read(prompt, top)
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
         return self._read(prefix, top)
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
-        self.there = 0
+        self.evaluated_until = 0
         return self._read(prefix, top)
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
@@ -50,15 +50,15 @@ class ToyScorer:
         return 0
 
     def _read(self, prefix: Sequence[int], top: int) -> Scores:
-        evaluated = len(prefix) - self.there if self.keeps else len(prefix)
-        self.there = len(prefix)
+        evaluated = len(prefix) - self.evaluated_until if self.keeps else len(prefix)
+        self.evaluated_until = len(prefix)
         self.batches.append(evaluated)
-        place = len(prefix) - len(PROMPT)
-        self.tops[place] = top
-        token = ANSWER[place] if 0 <= place < len(ANSWER) else 0
-        margin = 1.0 - 0.1 * (evaluated - 1) if place else 1.0
-        told = {token: -0.5, RIVAL: -0.5 - margin}
-        return Scores(dict(sorted(told.items(), key=lambda one: -one[1])), evaluated)
+        index = len(prefix) - len(PROMPT)
+        self.tops[index] = top
+        token = ANSWER[index] if 0 <= index < len(ANSWER) else 0
+        margin = 1.0 - 0.1 * (evaluated - 1) if index else 1.0
+        logprobs = {token: -0.5, RIVAL: -0.5 - margin}
+        return Scores(dict(sorted(logprobs.items(), key=lambda position: -position[1])), evaluated)
 
 
 def plan_of(*forks: DivergenceToScore) -> AnswerToScore:

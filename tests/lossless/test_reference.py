@@ -32,7 +32,7 @@ def run(
     *,
     kind: str = "llama.cpp",
     types: Mapping[str, int] | None = None,
-    **more: Any,
+    **fields: Any,
 ) -> RunData:
     """A run whose arms give, prompt by prompt, an answer of `TOKENS`."""
     facts = {"tensor_types": {name: {"count": 1, "bytes": size} for name, size in (types or {"q8_0": 100}).items()}}
@@ -41,7 +41,7 @@ def run(
         {arm: None if arm == "baseline" else {"type": "draft-simple"} for arm in answers},
         len(next(iter(answers.values()))),
         1,
-        **{"run": name, "engine": engine(kind), "target": model, "recipe": {"sampling": {"temperature": 0}}} | more,
+        **{"run": name, "engine": engine(kind), "target": model, "recipe": {"sampling": {"temperature": 0}}} | fields,
     )
     records = [
         build_record(arm, number, text=text, ids=TOKENS[text])

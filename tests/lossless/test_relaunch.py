@@ -36,13 +36,13 @@ class Engine:
 
 def test_two_do_not_replay_one_run_and_logs_are_kept(tmp_path: Path) -> None:
     engine: Any = Engine()
-    again = Relaunch(engine, Launch(("toy",), {}), GREEDY, {}, "")
-    with again.scorer(tmp_path, "replay"):
+    relaunch = Relaunch(engine, Launch(("toy",), {}), GREEDY, {}, "")
+    with relaunch.scorer(tmp_path, "replay"):
         assert engine.stopped == 0
         message = r"Another benchctl \(process \d+\) is measuring or replaying in this run"
-        with pytest.raises(StorageError, match=message), again.scorer(tmp_path, "replay"):
+        with pytest.raises(StorageError, match=message), relaunch.scorer(tmp_path, "replay"):
             pass
-    with pytest.raises(KeyboardInterrupt), again.scorer(tmp_path, "replay"):
+    with pytest.raises(KeyboardInterrupt), relaunch.scorer(tmp_path, "replay"):
         raise KeyboardInterrupt
     assert [log.name for log in engine.logs] == ["replay.log", "replay.1.log"]
     assert engine.stopped == 2
@@ -52,12 +52,12 @@ def test_two_do_not_replay_one_run_and_logs_are_kept(tmp_path: Path) -> None:
 
 def test_one_process_scores_everything_and_a_failure_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = Engine()
-    again = Relaunch(engine, Launch(("toy",), {}), GREEDY, {}, "")
-    found: list[str] = []
+    second_launch = Relaunch(engine, Launch(("toy",), {}), GREEDY, {}, "")
+    texts: list[str] = []
 
     def launched(_: RunData, name: str, **__: object) -> Relaunch:
-        found.append(name)
-        return again
+        texts.append(name)
+        return second_launch
 
     monkeypatch.setattr(relaunch, "relaunch", launched)
     with Target(RunData(tmp_path, None, [], []), "baseline") as target:
@@ -72,4 +72,4 @@ def test_one_process_scores_everything_and_a_failure_ends_it(tmp_path: Path, mon
             assert len(engine.logs) == 2
         target.stop()
         assert engine.stopped == 2
-    assert (found, engine.stopped) == (["baseline"], 2)
+    assert (texts, engine.stopped) == (["baseline"], 2)

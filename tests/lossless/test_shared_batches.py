@@ -31,22 +31,22 @@ class ToySlots:
         free = list(range(SLOTS))
         evaluated = []
         for prefix in map(tuple, prefixes):
-            slot = max(free, key=lambda one: len(common(self.held[one], prefix)))
+            slot = max(free, key=lambda known_answer: len(common(self.held[known_answer], prefix)))
             free.remove(slot)
             evaluated.append(len(prefix) - len(common(self.held[slot], prefix)))
             self.held[slot] = prefix
         self.batches.append(evaluated)
         margin = 1 - 0.01 * sum(evaluated)
-        told = [{prefix[-1] + 1: -0.5, 7: -0.5 - margin} for prefix in prefixes]
-        return [Scores(one, count) for one, count in zip(told, evaluated, strict=True)]
+        logprobs = [{prefix[-1] + 1: -0.5, 7: -0.5 - margin} for prefix in prefixes]
+        return [Scores(known_answer, count) for known_answer, count in zip(logprobs, evaluated, strict=True)]
 
     def stop(self) -> int | None:
         return 0
 
 
-def common(held: Sequence[int], prefix: Sequence[int]) -> Sequence[int]:
+def common(slot_tokens: Sequence[int], prefix: Sequence[int]) -> Sequence[int]:
     """What a slot can keep: all that it holds, where the prefix begins so; else nothing, as a recurrent state."""
-    return held if tuple(prefix[: len(held)]) == tuple(held) else ()
+    return slot_tokens if tuple(prefix[: len(slot_tokens)]) == tuple(slot_tokens) else ()
 
 
 def known(number: int, size: int = 30) -> ReadAnswer:
@@ -66,13 +66,13 @@ def test_every_slot_reads_so_many_tokens_in_one_batch_and_new_prompts_join() -> 
     scorer, scores = ToySlots(), nothing()
     answers = [known(number, 30 + 5 * number) for number in range(5)]
     read_shared(scorer, answers, scores, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
-    counted = [place for scored_pass in scores.passes for place in scored_pass.places]
+    counted = [index for scored_pass in scores.passes for index in scored_pass.places]
     assert len(counted) > 300, "every alignment of every answer, until one slot has none left"
     assert {(scored_pass.width, scored_pass.slots) for scored_pass in scores.passes} == {(WIDTH, SLOTS)}
     assert [WIDTH] * SLOTS in scorer.batches
     assert any(max(batch) >= 9 and len(batch) == SLOTS for batch in scorer.batches[1:]), "a prompt beside rounds"
-    whole = [scored_pass for scored_pass in scores.passes if not scored_pass.skipped and scored_pass.first == WIDTH]
-    assert any(loss == pytest.approx(0.01 * WIDTH * SLOTS) for one in whole for loss in one.losses)
+    complete = [scored_pass for scored_pass in scores.passes if not scored_pass.skipped and scored_pass.first == WIDTH]
+    assert any(loss == pytest.approx(0.01 * WIDTH * SLOTS) for known_answer in complete for loss in known_answer.losses)
 
 
 def test_enough_is_enough_and_what_is_known_counts() -> None:
@@ -86,10 +86,10 @@ def test_enough_is_enough_and_what_is_known_counts() -> None:
 
 
 def test_at_a_divergence_the_targets_own_token_is_looked_at() -> None:
-    one = known(0)
-    left = one.scored.model_copy(update={"diverged": [DivergedToken(index=4, likeliest=7, gap=0.1)]})
-    assert ReadAnswer(left, one.prompt, one.tokens).likeliest(4) == 7
-    assert ReadAnswer(left, one.prompt, one.tokens).likeliest(5) == one.tokens[5]
+    known_answer = known(0)
+    diverged = known_answer.scored.model_copy(update={"diverged": [DivergedToken(index=4, likeliest=7, gap=0.1)]})
+    assert ReadAnswer(diverged, known_answer.prompt, known_answer.tokens).likeliest(4) == 7
+    assert ReadAnswer(diverged, known_answer.prompt, known_answer.tokens).likeliest(5) == known_answer.tokens[5]
 
 
 def test_time_that_is_over_ends_it() -> None:

@@ -47,8 +47,8 @@ def judged(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
             for order, name in enumerate(answers)
         ]
         records = [make_record(name, **answer) for name, answer in answers.items()]
-        found = analyse_run(make_run(records, manifest)).losslessness
-        return next(row for row in found if row.arm == arm)
+        rows = analyse_run(make_run(records, manifest)).losslessness
+        return next(row for row in rows if row.arm == arm)
 
     return judge
 

@@ -24,13 +24,13 @@ from tests.lossless.replayed import codes, scores
 OTHER = [*range(100, 107), 7, 8, 9, 10]
 
 
-def verdict_on(records: list[Any], make_run: Any, **more: Any) -> Losslessness:
-    return analyse_run(make_run(records, **more)).losslessness[0]
+def verdict_on(records: list[Any], make_run: Any, **options: Any) -> Losslessness:
+    return analyse_run(make_run(records, **options)).losslessness[0]
 
 
-def only(found: Losslessness) -> Comparison:
-    assert len(found.comparisons) == 1
-    return found.comparisons[0]
+def only(judged: Losslessness) -> Comparison:
+    assert len(judged.comparisons) == 1
+    return judged.comparisons[0]
 
 
 def both(make_record: Any, blocks: int = 2, **arm: Any) -> list[Any]:
@@ -39,10 +39,15 @@ def both(make_record: Any, blocks: int = 2, **arm: Any) -> list[Any]:
 
 
 def test_equal_text_and_tokens_in_every_block_is_lossless(make_record: Any, make_run: Any) -> None:
-    found = verdict_on(both(make_record), make_run)
-    assert (found.verdict, found.counts) == ("identical", {"identical": 1})
-    one = only(found)
-    assert (one.text_equal, one.tokens_equal, one.blocks_compared, one.blocks_differing) == (True, True, 2, 0)
+    judged = verdict_on(both(make_record), make_run)
+    assert (judged.verdict, judged.counts) == ("identical", {"identical": 1})
+    comparison = only(judged)
+    assert (
+        comparison.text_equal,
+        comparison.tokens_equal,
+        comparison.blocks_compared,
+        comparison.blocks_differing,
+    ) == (True, True, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +62,8 @@ def test_sampled_answers_that_differ_prove_nothing(
     make_record: Any, make_run: Any, make_manifest: Any, sampling: Any, verdict: str
 ) -> None:
     manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=2, recipe={"sampling": sampling})
-    found = verdict_on(both(make_record, text="else", ids=OTHER), make_run, manifest=manifest)
-    assert found.verdict == verdict
+    judged = verdict_on(both(make_record, text="else", ids=OTHER), make_run, manifest=manifest)
+    assert judged.verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -75,12 +80,12 @@ def test_scores_decide_only_with_penalties_that_they_take_into_account(
 ) -> None:
     recipe = {"engine": {"kind": "llama.cpp"}, "sampling": {"temperature": 0, **setting}}
     manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=1, recipe=recipe)
-    found = verdict_on(both(make_record, text="else", ids=OTHER, blocks=1), make_run, manifest=manifest)
-    assert found.comparisons[0].outcome == ("differs" if scored else "undetermined")
-    other = manifest.model_copy(update={"recipe": recipe | {"engine": {"kind": "vllm"}}})
-    found = verdict_on(both(make_record, text="else", ids=OTHER, blocks=1), make_run, manifest=other)
-    kept = setting == {"repeat_penalty": 1.0, "logit_bias": {}}
-    assert found.comparisons[0].outcome == ("differs" if kept else "undetermined"), "its scores are raw logits"
+    judged = verdict_on(both(make_record, text="else", ids=OTHER, blocks=1), make_run, manifest=manifest)
+    assert judged.comparisons[0].outcome == ("differs" if scored else "undetermined")
+    changed = manifest.model_copy(update={"recipe": recipe | {"engine": {"kind": "vllm"}}})
+    judged = verdict_on(both(make_record, text="else", ids=OTHER, blocks=1), make_run, manifest=changed)
+    neutral = setting == {"repeat_penalty": 1.0, "logit_bias": {}}
+    assert judged.comparisons[0].outcome == ("differs" if neutral else "undetermined"), "its scores are raw logits"
 
 
 @pytest.mark.parametrize("stored", ["response_format", None])
@@ -91,64 +96,72 @@ def test_scores_decide_nothing_of_answers_that_a_schema_holds(
     manifest.prompts[0].constrained = stored
     records = [make_record("baseline", prompt) for prompt in range(2)]
     run = make_run([*records, *(make_record("spec", prompt, text="else", ids=OTHER) for prompt in range(2))], manifest)
-    found = analyse_run(run).losslessness[0]
-    held, free = found.comparisons
-    assert (held.outcome, free.outcome) == ("undetermined" if stored else "differs", "differs")
-    assert codes(held) == ["constrained" if stored else "not-explained"]
-    assert found.verdict == "undetermined"
+    judged = analyse_run(run).losslessness[0]
+    constrained, free = judged.comparisons
+    assert (constrained.outcome, free.outcome) == ("undetermined" if stored else "differs", "differs")
+    assert codes(constrained) == ["constrained" if stored else "not-explained"]
+    assert judged.verdict == "undetermined"
     (group,) = split(run)
     frame = make_frame(run.records, manifest)
     scored = [1] if stored else [0, 1]
     assert sorted(answer.prompt_idx for answer in select_answers([(group, frame)]).baseline_answers) == scored
-    assert [answer.prompt_idx for answer in prefixes_to_score(frame, [found])] == scored
+    assert [answer.prompt_idx for answer in prefixes_to_score(frame, [judged])] == scored
     same = [*records, *(make_record("spec", prompt) for prompt in range(2))]
     assert analyse_run(make_run(same, manifest)).losslessness[0].verdict == "identical"
 
 
 def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:
-    found = verdict_on(both(make_record, text="def add(a, b): pass", ids=OTHER), make_run)
-    assert found.verdict == "undetermined"
-    one = only(found)
-    assert (one.outcome, one.blocks_differing) == ("differs", 2)
-    assert one.divergence is not None
-    assert (one.divergence.index, one.divergence.unit, one.divergence.baseline_token, one.divergence.arm_token) == (
+    judged = verdict_on(both(make_record, text="def add(a, b): pass", ids=OTHER), make_run)
+    assert judged.verdict == "undetermined"
+    comparison = only(judged)
+    assert (comparison.outcome, comparison.blocks_differing) == ("differs", 2)
+    assert comparison.divergence is not None
+    assert (
+        comparison.divergence.index,
+        comparison.divergence.unit,
+        comparison.divergence.baseline_token,
+        comparison.divergence.arm_token,
+    ) == (
         7,
         "token",
         107,
         7,
     )
-    assert (one.divergence.agreed_text, one.divergence.baseline_text) == ("def add(a, b): ", "return a + b")
-    assert one.divergence.arm_text == "pass"
-    assert (one.reasons[0].code, one.reasons[0].values["index"]) == ("not-explained", 7)
+    assert (comparison.divergence.agreed_text, comparison.divergence.baseline_text) == (
+        "def add(a, b): ",
+        "return a + b",
+    )
+    assert comparison.divergence.arm_text == "pass"
+    assert (comparison.reasons[0].code, comparison.reasons[0].values["index"]) == ("not-explained", 7)
 
 
 def test_one_differing_block_is_enough(make_record: Any, make_run: Any) -> None:
     records = both(make_record, blocks=3)
     records[-1] = make_record("spec", block=2, text="else", ids=OTHER)
-    found = verdict_on(records, make_run)
-    assert (found.verdict, only(found).outcome, only(found).blocks_differing) == ("undetermined", "differs", 1)
+    judged = verdict_on(records, make_run)
+    assert (judged.verdict, only(judged).outcome, only(judged).blocks_differing) == ("undetermined", "differs", 1)
 
 
 def test_equal_text_of_other_tokens_differs(make_record: Any, make_run: Any) -> None:
-    one = only(verdict_on(both(make_record, ids=OTHER), make_run))
-    assert (one.outcome, one.text_equal, one.tokens_equal) == ("differs", True, False)
-    assert one.divergence is not None and one.divergence.index == 7
+    comparison = only(verdict_on(both(make_record, ids=OTHER), make_run))
+    assert (comparison.outcome, comparison.text_equal, comparison.tokens_equal) == ("differs", True, False)
+    assert comparison.divergence is not None and comparison.divergence.index == 7
 
 
 def test_equal_text_is_no_other_answer_by_a_count(make_record: Any, make_run: Any) -> None:
     gone = {"token_ids": None, "token_sha": None}
     records = [make_record("baseline", **gone), make_record("spec", n_predicted=12, **gone)]
-    found = verdict_on(records, make_run)
-    assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
-    assert only(found).reasons == (because("counts-differ", baseline=11, arm=12),)
-    assert codes(found) == ["undetermined"]
+    judged = verdict_on(records, make_run)
+    assert (judged.verdict, only(judged).outcome) == ("undetermined", "undetermined")
+    assert only(judged).reasons == (because("counts-differ", baseline=11, arm=12),)
+    assert codes(judged) == ["undetermined"]
 
 
 def test_an_equal_text_that_ends_otherwise_is_another_ending(make_record: Any, make_run: Any) -> None:
     gone = {"token_ids": None, "token_sha": None}
     records = [make_record("baseline", **gone), make_record("spec", finish_reason="length", **gone)]
-    found = verdict_on(records, make_run)
-    assert found.reasons[0].values["diverging"] is False and codes(only(found)) == ["other-ending"]
+    judged = verdict_on(records, make_run)
+    assert judged.reasons[0].values["diverging"] is False and codes(only(judged)) == ["other-ending"]
 
 
 def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, make_run: Any) -> None:
@@ -159,7 +172,7 @@ def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, m
     assert codes(only(analysis.losslessness[0])) == ["unstable"]
     assert analysis.consistency[0].differing == ["code/0"]
     assert (analysis.consistency[1].prompts, analysis.consistency[1].reproducible) == (1, 1)
-    assert "baseline-not-reproducible" in {one.id for one in analysis.warnings}
+    assert "baseline-not-reproducible" in {comparison.id for comparison in analysis.warnings}
 
 
 @pytest.mark.parametrize(
@@ -177,25 +190,25 @@ def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, m
 @pytest.mark.parametrize("side", ["baseline", "spec"])
 def test_what_is_broken_is_undetermined(make_record: Any, make_run: Any, broken: Any, message: str, side: str) -> None:
     records = both(make_record)
-    place = 1 if side == "baseline" else 3
-    records[place] = Record.from_dict(records[place].to_dict() | broken)
-    found = verdict_on(records, make_run)
-    assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
-    assert message in only(found).reason
+    position = 1 if side == "baseline" else 3
+    records[position] = Record.from_dict(records[position].to_dict() | broken)
+    judged = verdict_on(records, make_run)
+    assert (judged.verdict, only(judged).outcome) == ("undetermined", "undetermined")
+    assert message in only(judged).reason
 
 
-@pytest.mark.parametrize("place", [1, 3])
+@pytest.mark.parametrize("position", [1, 3])
 def test_equal_text_is_identical_where_a_stream_cannot_give_all_ids(
-    make_record: Any, make_run: Any, place: int
+    make_record: Any, make_run: Any, position: int
 ) -> None:
     gap = {"token_ids": None, "token_sha": None, "token_gap": "the stream lacks 2 of 11 token ids"}
     records = both(make_record)
-    records[place] = Record.from_dict(records[place].to_dict() | gap)
-    found = verdict_on(records, make_run)
-    assert (found.verdict, only(found).outcome) == ("identical", "identical")
-    assert only(found).reasons == (because("equal-but-gap", gap="the stream lacks 2 of 11 token ids"),)
+    records[position] = Record.from_dict(records[position].to_dict() | gap)
+    judged = verdict_on(records, make_run)
+    assert (judged.verdict, only(judged).outcome) == ("identical", "identical")
+    assert only(judged).reasons == (because("equal-but-gap", gap="the stream lacks 2 of 11 token ids"),)
 
-    records[place] = Record.from_dict(records[place].to_dict() | {"n_predicted": 12})
+    records[position] = Record.from_dict(records[position].to_dict() | {"n_predicted": 12})
     assert verdict_on(records, make_run).verdict != "identical"
 
 
@@ -204,15 +217,15 @@ def test_a_missing_record_is_undetermined(make_record: Any, make_run: Any, make_
     records = both(make_record)
     del records[missing]
     manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=1, blocks=2)
-    found = verdict_on(records, make_run, manifest=manifest)
-    assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
-    assert only(found).reasons[0].code == "flawed" and "is missing" in str(only(found).reasons[0].values["flaws"])
+    judged = verdict_on(records, make_run, manifest=manifest)
+    assert (judged.verdict, only(judged).outcome) == ("undetermined", "undetermined")
+    assert only(judged).reasons[0].code == "flawed" and "is missing" in str(only(judged).reasons[0].values["flaws"])
 
 
 def test_a_prompt_that_no_arm_answered_is_undetermined(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=2, blocks=2)
-    found = verdict_on(both(make_record), make_run, manifest=manifest)
-    assert (found.verdict, found.counts) == ("undetermined", {"identical": 1, "undetermined": 1})
+    judged = verdict_on(both(make_record), make_run, manifest=manifest)
+    assert (judged.verdict, judged.counts) == ("undetermined", {"identical": 1, "undetermined": 1})
 
 
 def test_a_whole_arm_without_records_is_undetermined(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -228,36 +241,36 @@ def test_no_records_at_all_is_undetermined(make_run: Any, make_manifest: Any) ->
 
 
 def test_a_damaged_line_without_a_manifest_may_have_been_anyones(make_record: Any, make_run: Any) -> None:
-    found = verdict_on(both(make_record), make_run, damaged=["records.jsonl:5 is cut off."])
-    assert found.verdict == "undetermined"
-    assert found.reasons == (because("undetermined", prompts=1, lost_lines=1),)
+    judged = verdict_on(both(make_record), make_run, damaged=["records.jsonl:5 is cut off."])
+    assert judged.verdict == "undetermined"
+    assert judged.reasons == (because("undetermined", prompts=1, lost_lines=1),)
 
 
 def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any, make_run: Any) -> None:
     gone = {"token_ids": None, "token_sha": None}
     records = [make_record("baseline", **gone), make_record("spec", **gone)]
-    found = verdict_on(records, make_run)
-    assert found.verdict == "identical"
-    assert found.reasons[0].values["without_ids"] == 1 and codes(only(found)) == ["equal-texts"]
-    assert only(found).tokens_equal is None
+    judged = verdict_on(records, make_run)
+    assert judged.verdict == "identical"
+    assert judged.reasons[0].values["without_ids"] == 1 and codes(only(judged)) == ["equal-texts"]
+    assert only(judged).tokens_equal is None
     changed = [records[0], make_record("spec", text="def add(a, b): pass", **gone)]
     fork = only(verdict_on(changed, make_run)).divergence
     assert fork is not None and (fork.index, fork.unit) == (15, "character")
 
 
 def test_an_empty_answer_of_the_arm_is_degenerate_and_not_lossless(make_record: Any, make_run: Any) -> None:
-    found = verdict_on(both(make_record, text="", ids=[2]), make_run)
-    assert (found.verdict, found.counts) == ("undetermined", {"degenerate": 1})
-    assert only(found).reasons[0] == because("degenerate", fault="is empty")
+    judged = verdict_on(both(make_record, text="", ids=[2]), make_run)
+    assert (judged.verdict, judged.counts) == ("undetermined", {"degenerate": 1})
+    assert only(judged).reasons[0] == because("degenerate", fault="is empty")
 
 
 def test_equal_answers_are_identical_also_where_the_target_itself_is_broken(make_record: Any, make_run: Any) -> None:
     loop = {"text": "la " * 40, "ids": [5] * 40}
     records = [make_record("baseline", **loop), make_record("spec", **loop)]
-    found = verdict_on(records, make_run)
-    assert (found.verdict, found.counts) == ("identical", {"identical": 1})
-    assert codes(only(found)) == ["equal", "degenerate-alike"]
-    assert found.reasons[0].values["degenerate"] == 1
+    judged = verdict_on(records, make_run)
+    assert (judged.verdict, judged.counts) == ("identical", {"identical": 1})
+    assert codes(only(judged)) == ["equal", "degenerate-alike"]
+    assert judged.reasons[0].values["degenerate"] == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -265,13 +278,13 @@ def test_the_fork_is_the_first_difference(make_record: Any, seed: int) -> None:
     rng = random.Random(seed)
     size = rng.randrange(1, 200)
     ids = [rng.randrange(50) for _ in range(size)]
-    at = rng.randrange(size)
-    other = [*ids[:at], ids[at] + 1, *(rng.randrange(50) for _ in range(rng.randrange(5)))]
-    fork = find_divergence(make_record(ids=ids), make_record(ids=other, text="é" * at))
+    index = rng.randrange(size)
+    changed = [*ids[:index], ids[index] + 1, *(rng.randrange(50) for _ in range(rng.randrange(5)))]
+    fork = find_divergence(make_record(ids=ids), make_record(ids=changed, text="é" * index))
     assert fork is not None
-    assert (fork.index, fork.baseline_token, fork.arm_token) == (at, ids[at], ids[at] + 1)
+    assert (fork.index, fork.baseline_token, fork.arm_token) == (index, ids[index], ids[index] + 1)
     assert len(fork.agreed_text) <= AGREED
-    assert common_length(ids, other) == at == next(i for i, b in enumerate(other) if ids[i] != b)
+    assert common_length(ids, changed) == index == next(i for i, b in enumerate(changed) if ids[i] != b)
 
 
 def test_an_answer_that_stops_early_forks_at_its_end(make_record: Any) -> None:
@@ -297,11 +310,11 @@ def test_the_order_of_records_changes_no_comparison(make_record: Any, make_run: 
 def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", i) for i in range(3)]
     records += [make_record("spec", 0), make_record("spec", 1, ids=OTHER, text="def sub")]
-    found = verdict_on(records, make_run)
-    assert (found.verdict, codes(found)) == ("undetermined", ["differing", "not-audited"])
-    assert [found.reasons[0].values[name] for name in ("differing", "prompts", "undetermined")] == [1, 3, 1]
-    found = verdict_on([one for one in records if one.prompt_idx != 1], make_run)
-    assert found.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")
+    judged = verdict_on(records, make_run)
+    assert (judged.verdict, codes(judged)) == ("undetermined", ["differing", "not-audited"])
+    assert [judged.reasons[0].values[name] for name in ("differing", "prompts", "undetermined")] == [1, 3, 1]
+    judged = verdict_on([comparison for comparison in records if comparison.prompt_idx != 1], make_run)
+    assert judged.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")
 
 
 @pytest.mark.parametrize("evidence", ["recipe", "counters"])
@@ -313,10 +326,10 @@ def test_nothing_is_lossless_against_a_baseline_that_speculates(
     records = [make_record(arm, **drafted) for arm in arms]
     manifest = make_manifest(arms, 1, 1, baseline="spec_a") if evidence == "recipe" else None
     analysis = analyse_run(make_run(records, manifest), baseline="spec_a")
-    found = analysis.losslessness[0]
-    assert (found.verdict, found.counts) == ("undetermined", {"identical": 1})
-    assert codes(found) == ["baseline-speculates"]
-    assert "baseline-speculates" in {one.id for one in analysis.warnings}
+    judged = analysis.losslessness[0]
+    assert (judged.verdict, judged.counts) == ("undetermined", {"identical": 1})
+    assert codes(judged) == ["baseline-speculates"]
+    assert "baseline-speculates" in {comparison.id for comparison in analysis.warnings}
 
 
 @pytest.mark.parametrize(("drafted", "chance"), [(4, 1 - 0.5**2), (0, 0.0), (None, 1 - 0.95**2)])

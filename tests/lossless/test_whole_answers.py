@@ -22,8 +22,8 @@ def own_baselines(folder: Path) -> dict[str, str]:
     """Arm to baseline by the stored manifest alone: the arm marked as a baseline that has all of the keys in common."""
     arms = json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]
     keys = ("group", "context_length", "concurrency", "rate", "temperature")
-    at = {tuple(arm.get(key) for key in keys): arm["name"] for arm in arms if arm["baseline"]}
-    return {arm["name"]: at[tuple(arm.get(key) for key in keys)] for arm in arms}
+    names = {tuple(arm.get(key) for key in keys): arm["name"] for arm in arms if arm["baseline"]}
+    return {arm["name"]: names[tuple(arm.get(key) for key in keys)] for arm in arms}
 
 
 def texts(folder: Path) -> dict[tuple[str, str, int], list[str]]:
@@ -39,59 +39,59 @@ def texts(folder: Path) -> dict[tuple[str, str, int], list[str]]:
 @pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.parent.name)
 def test_every_arm_stands_beside_its_own_baseline(folder: Path) -> None:
     run = open_run(folder)
-    said, baselines = texts(folder), own_baselines(folder)
-    seen: set[tuple[str, str, int]] = set()
+    contents, baselines = texts(folder), own_baselines(folder)
+    checked: set[tuple[str, str, int]] = set()
     for answers in find_whole_answers(run, analyse_run(run)):
-        place = (answers.task, answers.prompt_idx)
+        prompt = (answers.task, answers.prompt_idx)
         for arm in answers.identical:
-            assert answers.baseline in said[baselines[arm], *place], (arm, place)
-            assert set(said[arm, *place]) == {answers.baseline}, f"{arm} is called identical to another text"
-            seen.add((arm, *place))
-        for found in answers.diverging:
-            arm = found.comparison.arm
-            assert found.complete, f"both answers of {arm} are kept"
-            assert found.agreed + found.baseline in said[baselines[arm], *place], (arm, place)
-            assert found.agreed + found.arm in said[arm, *place], (arm, place)
-            assert found.baseline != found.arm
-            seen.add((arm, *place))
-        for other in answers.not_compared:
-            seen.add((other.arm, *place))
+            assert answers.baseline in contents[baselines[arm], *prompt], (arm, prompt)
+            assert set(contents[arm, *prompt]) == {answers.baseline}, f"{arm} is called identical to another text"
+            checked.add((arm, *prompt))
+        for diverging in answers.diverging:
+            arm = diverging.comparison.arm
+            assert diverging.complete, f"both answers of {arm} are kept"
+            assert diverging.agreed + diverging.baseline in contents[baselines[arm], *prompt], (arm, prompt)
+            assert diverging.agreed + diverging.arm in contents[arm, *prompt], (arm, prompt)
+            assert diverging.baseline != diverging.arm
+            checked.add((arm, *prompt))
+        for comparison in answers.not_compared:
+            checked.add((comparison.arm, *prompt))
         arms = [
             *answers.identical,
-            *(one.comparison.arm for one in answers.diverging),
+            *(row.comparison.arm for row in answers.diverging),
             *(o.arm for o in answers.not_compared),
         ]
         assert {baselines[arm] for arm in arms} == {answers.baseline_arm}
     stored = json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]
-    alone = {arm["name"] for arm in stored if arm["baseline"] or arm.get("again")}
-    assert seen == {key for key in said if key[0] not in alone}
+    baseline_names = {arm["name"] for arm in stored if arm["baseline"] or arm.get("again")}
+    assert checked == {key for key in contents if key[0] not in baseline_names}
 
 
 @pytest.mark.parametrize("folder", OVER_AXES, ids=lambda path: path.parent.name)
 def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Path) -> None:
     run = open_run(folder)
     groups = {arm["name"]: arm["group"] for arm in json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]}
-    known = 0
+    compared = 0
     for answers in find_whole_answers(run, analyse_run(run)):
-        for found in answers.diverging:
-            fork = found.comparison.divergence
+        for diverging in answers.diverging:
+            fork = diverging.comparison.divergence
             assert fork is not None
             readings: dict[tuple[str, int], dict[str, Any]] = {}
-            for position in _positions(folder, groups[found.comparison.arm]):
+            for position in _positions(folder, groups[diverging.comparison.arm]):
                 place = [position[key] for key in ("task", "prompt_idx", "index", "token", "rival")]
                 if place == [answers.task, answers.prompt_idx, fork.index, fork.baseline_token, fork.arm_token]:
                     readings |= {(reading["shape"], reading["width"]): reading for reading in position["readings"]}
             shapes = {(shape.shape, shape.width) for shape in fork.shapes}
             assert {
-                (probability.shape, probability.width) for probability in found.probabilities
+                (probability.shape, probability.width) for probability in diverging.probabilities
             } == shapes & readings.keys()
-            for one in found.probabilities:
-                reading = readings[one.shape, one.width]
-                assert one.likeliest == reading["likeliest"]
+            for row in diverging.probabilities:
+                reading = readings[row.shape, row.width]
+                assert row.likeliest == reading["likeliest"]
                 expected = [None if reading[key] is None else math.exp(reading[key]) for key in ("token", "rival")]
-                assert [one.baseline, one.arm] == expected
-                known += 1
-    assert known or not [*folder.glob("scores-*.json")]
+                assert [row.baseline, row.arm] == expected
+                compared += 1
+    assert compared or not [*folder.glob("scores-*.json")]
 
 
 def _positions(folder: Path, group: str) -> list[dict[str, Any]]:

@@ -46,16 +46,16 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     assert (document["temperature"], document["top_k"], document["seeds"]) == (0.8, 0, 60)
     assert Path(document["folder"]).parent == Path("results/small/sampling")
     for name in ("small", document["folder"]):
-        again = verify("--offline", name, "--json", cwd=tmp_path)
-        assert again.returncode == 1
-        assert json.loads(again.stdout)["arms"] == document["arms"]
+        offline = verify("--offline", name, "--json", cwd=tmp_path)
+        assert offline.returncode == 1
+        assert json.loads(offline.stdout)["arms"] == document["arms"]
     shown = verify("--offline", "small", cwd=tmp_path).stdout
     assert "would have detected" in shown
     assert "synthetic acceptance" in shown
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("small.yaml", "--arm", "spek"), "The arms are: spec"),
         (("small.yaml", "--baseline", "spec"), "speculates, so"),
@@ -65,8 +65,8 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
         (("--offline", "--seeds", 9), "with its own settings"),
     ],
 )
-def test_a_wrong_command_line_is_two(tmp_path: Path, words: tuple[object, ...], said: str) -> None:
+def test_a_wrong_command_line_is_two(tmp_path: Path, words: tuple[object, ...], message: str) -> None:
     (tmp_path / "small.yaml").write_text(RECIPE)
-    told = verify(*words, cwd=tmp_path)
-    assert told.returncode == 2
-    assert said in told.stderr
+    done = verify(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -60,8 +60,8 @@ def test_a_greedy_recipe_is_sampled_from_the_whole_vocabulary(recipe: Recipe) ->
 
 
 def test_a_sampling_recipe_keeps_its_own(recipe: Recipe) -> None:
-    own = recipe.model_copy(update={"sampling": Sampling(temperature=0.6, top_k=40, top_p=0.9, ignore_eos=True)})
-    used = sampled_recipe(own, PLAN).sampling
+    sampled = recipe.model_copy(update={"sampling": Sampling(temperature=0.6, top_k=40, top_p=0.9, ignore_eos=True)})
+    used = sampled_recipe(sampled, PLAN).sampling
     assert (used.temperature, used.top_k, used.top_p, used.ignore_eos) == (0.6, 40, 0.9, False)
 
 
@@ -131,9 +131,9 @@ def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_pat
     plan = CheckPlan(seeds=40, tokens=12, prompts=2)
     right = open_check(run_check(prepared(plan), plan, tmp_path, RunProgress(), []))
     hot = replace(plan, temperature=2.5)
-    wrong = open_check(run_check(prepared(hot), hot, tmp_path, RunProgress(), []))
+    hot_check = open_check(run_check(prepared(hot), hot, tmp_path, RunProgress(), []))
     mixed = [answer for answer in right.answers if answer.arm == "baseline"] + [
-        answer for answer in wrong.answers if answer.arm == "spec"
+        answer for answer in hot_check.answers if answer.arm == "spec"
     ]
     spec = sampling_verdict(replace(right, answers=mixed)).arms[0]
     assert spec.verdict == "difference found"
@@ -142,7 +142,7 @@ def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_pat
 
 def toy(prepared: Prepared, engine: ToyEngine) -> Prepared:
     launches = {arm.name: engine.launch(arm, prepared.of_baseline.models) for arm in prepared.recipe.arms}
-    setups = {name: replace(one, engine=engine) for name, one in prepared.setups.items()}
+    setups = {name: replace(setup, engine=engine) for name, setup in prepared.setups.items()}
     return replace(prepared, launches=launches, setups=setups)
 
 
@@ -217,9 +217,9 @@ def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., 
     assert [cell.status for cell in data.check.manifest.cells] == ["finished", *["interrupted"] * 2, "finished"]
     assert sampling_verdict(data).arms[0].tests, "it is judged by all that was drawn"
     assert len({answer.seed for answer in data.answers}) == len(data.answers) == 16
-    whole = run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), [])
-    assert whole != folder, "a finished check is drawn anew"
-    assert {(answer.arm, answer.task, answer.seed) for answer in open_check(whole).answers} == {
+    complete = run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), [])
+    assert complete != folder, "a finished check is drawn anew"
+    assert {(answer.arm, answer.task, answer.seed) for answer in open_check(complete).answers} == {
         (answer.arm, answer.task, answer.seed) for answer in data.answers
     }
 
@@ -233,8 +233,8 @@ def test_another_check_does_not_go_on_with_it(prepared: Callable[..., Prepared],
     with pytest.raises(KeyboardInterrupt):
         run_check(toy(ready, ToyEngine(answers=broken)), PLAN, tmp_path, RunProgress(), [])
     cut_off = latest_check(tmp_path)
-    more = replace(PLAN, seeds=5)
-    assert run_check(toy(ready, ToyEngine()), more, tmp_path, RunProgress(), []) != cut_off
+    larger = replace(PLAN, seeds=5)
+    assert run_check(toy(ready, ToyEngine()), larger, tmp_path, RunProgress(), []) != cut_off
 
 
 @pytest.mark.engine

@@ -79,13 +79,13 @@ def test_another_distribution(make_check: Callable[..., SamplingData]) -> None:
 
 
 def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Callable[..., SamplingData]) -> None:
-    other = [answer.model_copy(update={"token_ids": [9, 7]}) for answer in answers("spec", 0.5, seed=2)]
-    reason = sampling_verdict(make_check(other)).arms[0].reason
+    changed = [answer.model_copy(update={"token_ids": [9, 7]}) for answer in answers("spec", 0.5, seed=2)]
+    reason = sampling_verdict(make_check(changed)).arms[0].reason
     assert "differs already" in reason
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("spoil", "message"),
     [
         (lambda ours: ours[:-1], "can be read"),
         (lambda ours: [], "have no token ids"),
@@ -94,10 +94,10 @@ def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Calla
     ],
     ids=["missing", "none", "idle", "unknown ids"],
 )
-def test_unusable_answers_are_undetermined(make_check: Callable[..., SamplingData], spoil: Any, why: str) -> None:
+def test_unusable_answers_are_undetermined(make_check: Callable[..., SamplingData], spoil: Any, message: str) -> None:
     arm = sampling_verdict(make_check(spoil(answers("spec", 0.5, seed=2)))).arms[0]
     assert arm.verdict == "undetermined"
-    assert why in arm.reason
+    assert message in arm.reason
 
 
 @pytest.mark.parametrize("finished", [("baseline",), ("spec",), ()])
@@ -111,6 +111,6 @@ def test_lossy_by_design_is_never_passed(make_check: Callable[..., SamplingData]
     lossy = {"lossy": ["synthetic acceptance"]}
     equal = sampling_verdict(make_check(answers("spec", 0.5, seed=2), **lossy)).arms[0]
     assert (equal.verdict, equal.lossy) == ("lossy by design", ["synthetic acceptance"])
-    other = sampling_verdict(make_check(answers("spec", 0.9, seed=2), **lossy)).arms[0]
-    assert other.verdict == "difference found"
-    assert other.reason.startswith("Lossy by design (synthetic acceptance). ")
+    changed = sampling_verdict(make_check(answers("spec", 0.9, seed=2), **lossy)).arms[0]
+    assert changed.verdict == "difference found"
+    assert changed.reason.startswith("Lossy by design (synthetic acceptance). ")

@@ -38,9 +38,9 @@ def sampled(logits: NDArray[np.float64], count: int, length: int, heat: float, r
     cumulated = np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
     rows = np.empty((count, length), dtype=np.int64)
     last = np.full(count, logits.shape[1])
-    for place in range(length):
+    for index in range(length):
         last = np.minimum((rng.random(count)[:, None] > cumulated[last]).sum(axis=1), logits.shape[1] - 1)
-        rows[:, place] = last
+        rows[:, index] = last
     return rows
 
 
@@ -68,7 +68,7 @@ def test_p_is_the_share_of_relabellings_that_are_as_extreme() -> None:
 
     def chi_square(ours: tuple[int, ...], columns: int) -> float:
         prefixes = [tuple(row) for row in rows[:, :columns].tolist()]
-        inside = [prefixes[place] for place in ours]
+        inside = [prefixes[index] for index in ours]
         return sum(
             (inside.count(prefix) - prefixes.count(prefix) / 2) ** 2 / prefixes.count(prefix)
             for prefix in set(prefixes)
@@ -76,8 +76,8 @@ def test_p_is_the_share_of_relabellings_that_are_as_extreme() -> None:
 
     for columns in (1, 2):
         observed = chi_square((4, 5, 6, 7), columns)
-        every = [chi_square(ours, columns) for ours in combinations(range(8), 4)]
-        exact = sum(value >= observed - 1e-9 for value in every) / len(every)
+        statistics = [chi_square(ours, columns) for ours in combinations(range(8), 4)]
+        exact = sum(value >= observed - 1e-9 for value in statistics) / len(statistics)
         assert result[prefix_name(columns)] == pytest.approx(exact, abs=0.03)
 
 
@@ -87,9 +87,9 @@ def test_equal_samples_differ_in_nothing() -> None:
 
 
 def test_false_alarms_keep_to_the_level() -> None:
-    least = [min(holm(p_values(check(40, 0.8, seed), 600, seed=seed))) for seed in range(60)]
-    assert sum(p <= 0.05 for p in least) <= 8  # 3 are expected; more than 8 come once in 100 seeds
-    assert sum(p <= 0.5 for p in least) <= 42  # and half of them at most here, of 60
+    smallest = [min(holm(p_values(check(40, 0.8, seed), 600, seed=seed))) for seed in range(60)]
+    assert sum(p <= 0.05 for p in smallest) <= 8  # 3 are expected; more than 8 come once in 100 seeds
+    assert sum(p <= 0.5 for p in smallest) <= 42  # and half of them at most here, of 60
 
 
 @pytest.mark.parametrize("heat", [0.6, 1.1])
@@ -101,8 +101,8 @@ def test_a_wrong_temperature_is_found_and_by_sharpness(heat: float) -> None:
 
 def test_a_token_that_is_replaced_deep_in_the_answer_is_found() -> None:
     samples = check(200, 0.8, seed=6)
-    for one in samples:
-        one.arm[:30, 5] = 99
+    for prompt in samples:
+        prompt.arm[:30, 5] = 99
     adjusted = dict(zip(names_of_tests(8), holm(p_values(samples, 5_000)), strict=True))
     assert adjusted["tokens by position"] <= 0.01
     assert adjusted[prefix_name(2)] > 0.01
@@ -110,8 +110,8 @@ def test_a_token_that_is_replaced_deep_in_the_answer_is_found() -> None:
 
 def test_answers_that_end_early_are_found() -> None:
     samples = check(100, 0.8, seed=7)
-    for one in samples:
-        one.arm[:30, 3:] = END
+    for prompt in samples:
+        prompt.arm[:30, 3:] = END
     assert min(holm(p_values(samples, 5_000))) <= 0.01
 
 
@@ -139,9 +139,9 @@ def test_the_stated_power_is_reached() -> None:
     moved = []
     for seed in range(12):
         samples = check(200, 0.8, 100 + seed)
-        for one in samples:
+        for samples_of_prompt in samples:
             hit = np.random.default_rng(seed).random(200) < 2 * shift  # to prefixes of its own: seen all the earlier
-            one.arm[hit, 1] = 99
+            samples_of_prompt.arm[hit, 1] = 99
         moved.append(p_values(samples, 2_500)[tests.index(prefix_name(2))] <= level)
     assert all(moved)
 

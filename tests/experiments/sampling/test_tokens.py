@@ -55,18 +55,18 @@ def softmax(logits: Floats) -> Floats:
 def top_logprobs(logits: Floats) -> dict[int, float]:
     """What an engine tells: the likeliest tokens with their logarithms, likeliest first."""
     p = softmax(logits)
-    return {int(one): math.log(p[one]) for one in np.argsort(-p)[:TOP]}
+    return {int(row): math.log(p[row]) for row in np.argsort(-p)[:TOP]}
 
 
 @cache
 def known(sampler: Sampler) -> tuple[tuple[dict[int, dict[str, TermSum]], set[int]], ...]:
     """Of every place what each token would add, and which are told and left out."""
-    found = []
+    p_values = []
     for target, draft in places():
         p, q = top_logprobs(target), top_logprobs(draft)
-        kept, out = weights(p, sampler)
-        found.append(({token: terms(token, p, q, sampler) for token in kept}, out))
-    return tuple(found)
+        weight_of, out = weights(p, sampler)
+        p_values.append(({token: terms(token, p, q, sampler) for token in weight_of}, out))
+    return tuple(p_values)
 
 
 def scored(draw: Draw, tokens: int, seed: int, sampler: Sampler = PLAIN) -> TokenScores:
@@ -74,15 +74,15 @@ def scored(draw: Draw, tokens: int, seed: int, sampler: Sampler = PLAIN) -> Toke
     added: list[dict[str, TermSum]] = []
     far = 0
     for number in range(tokens):
-        place = number % PLACES
-        target, draft = places()[place]
+        index = number % PLACES
+        target, draft = places()[index]
         token = draw(target, draft, rng)
-        adds, out = known(sampler)[place]
+        adds, out = known(sampler)[index]
         if token in adds:
             added.append(adds[token])
         elif token in out or token not in top_logprobs(target):
             far += 1
-    sums = {name: total for name in TERMS if (total := summed(each[name] for each in added))}
+    sums = {name: total for name in TERMS if (total := summed(sums_of_token[name] for sums_of_token in added))}
     return TokenScores(arm="spec", task="code", prompt_idx=0, seed=seed, tokens=tokens, far=far, sums=sums)
 
 
@@ -138,14 +138,14 @@ def ps_of(draw: Draw, tokens: int = 2_000, seed: int = 1, sampler: Sampler = PLA
 @pytest.mark.parametrize("sampler", [right, rejection])
 def test_right_samplers_pass_at_the_level(sampler: Draw) -> None:
     control = [scored(right, 400, CONTROL)]
-    found = [token_tests([scored(sampler, 400, seed)], control) for seed in range(40)]
-    assert set(found[0]) == {*TERMS, FAR}
-    for name in found[0]:
-        assert sum(one[name] <= 0.05 for one in found) <= 5, f"{name}: 2 of 40 are expected at most"
+    p_values = [token_tests([scored(sampler, 400, seed)], control) for seed in range(40)]
+    assert set(p_values[0]) == {*TERMS, FAR}
+    for name in p_values[0]:
+        assert sum(row[name] <= 0.05 for row in p_values) <= 5, f"{name}: 2 of 40 are expected at most"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "by"),
+    ("sampler_draw", "by"),
     [
         (too_cold, TEMPERATURE),
         (nucleus, NUCLEUS),
@@ -154,8 +154,8 @@ def test_right_samplers_pass_at_the_level(sampler: Draw) -> None:
         (anything, FAR),
     ],
 )
-def test_wrong_samplers_are_found(wrong: Draw, by: str) -> None:
-    assert ps_of(wrong)[by] < 0.001
+def test_wrong_samplers_are_found(sampler_draw: Draw, by: str) -> None:
+    assert ps_of(sampler_draw)[by] < 0.001
 
 
 def test_requested_truncation_is_right_and_more_is_not() -> None:
@@ -171,11 +171,11 @@ def test_settings_give_the_samplers_own_distribution() -> None:
     assert weights(p, PLAIN)[0] == pytest.approx({1: 0.5, 2: 0.3, 3: 0.15, 4: 0.05})
     half = weights(p, Sampler(0.5, 0, 1.0, truncates_first=False))[0]
     assert half[1] / half[2] == pytest.approx((0.5 / 0.3) ** 2)
-    kept, out = weights(p, Sampler(1.0, 2, 1.0, truncates_first=True))
-    assert kept == pytest.approx({1: 0.625, 2: 0.375})
+    weight_of, out = weights(p, Sampler(1.0, 2, 1.0, truncates_first=True))
+    assert weight_of == pytest.approx({1: 0.625, 2: 0.375})
     assert out == {3, 4}
-    kept, out = weights(p, Sampler(0.5, 0, 0.7, truncates_first=True))
-    assert (set(kept), out) == ({1, 2}, {3, 4}), "of the distribution before the temperature"
+    weight_of, out = weights(p, Sampler(0.5, 0, 0.7, truncates_first=True))
+    assert (set(weight_of), out) == ({1, 2}, {3, 4}), "of the distribution before the temperature"
     assert set(weights(p, Sampler(0.2, 0, 0.7, truncates_first=False))[0]) == {1}, "of that after it"
 
 
@@ -201,8 +201,8 @@ def test_the_power_that_is_stated_is_had() -> None:
 
 
 def test_sums_add_up() -> None:
-    one, two = scored(right, 50, 7), scored(right, 100, 8)
-    total = added([one, two], DRAFT)
+    row, two = scored(right, 50, 7), scored(right, 100, 8)
+    total = added([row, two], DRAFT)
     assert total is not None
-    assert total.variance == pytest.approx(one.sums[DRAFT].variance + two.sums[DRAFT].variance)
+    assert total.variance == pytest.approx(row.sums[DRAFT].variance + two.sums[DRAFT].variance)
     assert added([], DRAFT) is None
