@@ -20,7 +20,7 @@ from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.record_checks import check_disturbances
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
 from benchctl.analysis.round_model import find_rounds
-from benchctl.analysis.speedup import ArmSpeed, compared_arms, find_speeds, find_speedups, find_throughput
+from benchctl.analysis.speedup import ArmSpeed, find_speeds, find_speedups, find_throughput
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
@@ -38,7 +38,7 @@ class Condition:
     @property
     def compared(self) -> list[int]:
         """The arms that are compared with the baseline."""
-        return compared_arms(self.frame)
+        return self.frame.compared
 
     def of(self, arm: int) -> Condition:
         """Return the condition as far as an arm was measured: in an `auto` run it may have ended before others."""

@@ -188,6 +188,11 @@ class Frame:
         yield ALL_TASKS, np.ones(len(rows), dtype=np.bool_)
         yield from ((name, self.task[rows] == number) for number, name in enumerate(self.tasks))
 
+    @property
+    def compared(self) -> list[int]:
+        """The arms that are compared with the baseline."""
+        return [arm for arm in range(len(self.arms)) if arm not in (self.baseline, self.again)]
+
     def rows(self, arm: int) -> Integers:
         """Return the rows of an arm, sorted by block and prompt."""
         return np.flatnonzero(self.arm == arm)

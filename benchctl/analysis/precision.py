@@ -12,7 +12,7 @@ import numpy as np
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import SpeedUp, Stopping
-from benchctl.analysis.speedup import compared_arms, find_speeds
+from benchctl.analysis.speedup import find_speeds
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, block_variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped, StopReason
 from benchctl.recipes.schema import AutoBlocks
@@ -100,7 +100,7 @@ def look(run: RunData, rule: AutoBlocks) -> Look:
     decided, still_open = dict(run.manifest.decided), []
     widths: dict[str, float | None] = {}
     for frame in frames:
-        arms = {name: speeds[name].decides for arm in compared_arms(frame) if (name := frame.arms[arm]) in speeds}
+        arms = {name: speeds[name].decides for arm in frame.compared if (name := frame.arms[arm]) in speeds}
         arms = {name: row for name, row in arms.items() if row.pairs}
         widths |= _half_widths(arms.values())
         blocks = len(frame.blocks)

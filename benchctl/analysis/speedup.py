@@ -298,13 +298,13 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
     Arms of a condition share their variances. Claims hold together over the arms of all conditions; an arm of
     synthetic acceptance makes none, and its variance is shared with others of its kind alone.
     """
-    synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in compared_arms(frame)
+    synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in frame.compared
                  if is_synthetic(frame, arm)}  # fmt: skip
-    most = max(1, sum(len(compared_arms(frame)) for frame in frames) - len(synthetic))
+    most = max(1, sum(len(frame.compared) for frame in frames) - len(synthetic))
     speeds: dict[tuple[int, int], ArmSpeed] = {}
     for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
         for lots in (False, True):
-            arms = [arm for arm in compared_arms(frame) if ((number, arm) in synthetic) == lots]
+            arms = [arm for arm in frame.compared if ((number, arm) in synthetic) == lots]
             for blocks in {frame.blocks_of(arm) for arm in arms}:
                 then = frame.until(blocks)  # as it was when these arms were decided
                 decoding = _shared([block_variances(then, arm) for arm in arms])
@@ -328,8 +328,3 @@ def _shared(arms: Sequence[Variances]) -> list[Variances]:
     tasks = arms[0] if arms else {}
     by_task = {task: shared_variances([own[task] for own in arms]) for task in tasks}
     return [{task: by_task[task][place] for task in tasks} for place in range(len(arms))]
-
-
-def compared_arms(frame: Frame) -> list[int]:
-    """Return the arms of a condition that are compared with its baseline."""
-    return [arm for arm in range(len(frame.arms)) if arm not in (frame.baseline, frame.again)]

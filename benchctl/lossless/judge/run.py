@@ -73,7 +73,7 @@ def _judge(
     scores = {run.part: scores_of(run) for run, _ in parts}
     if scored is not None:
         scores[scored[0].group.run.part] = scored[1].scores
-    if reason == NOT_VERIFIED:
+    if reason.code in ("not-verified", "offline"):
         reason = next(filter(None, (changed_scores(run) for run, _ in parts)), reason)
     selections = [(scores[run.part], select_answers(groups, names)) for run, groups in parts]
     audits = audit_parts(selections, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))

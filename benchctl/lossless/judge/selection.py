@@ -137,8 +137,9 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
         if not is_greedy(frame.manifest) or frame.manifest is None or speculates(frame, frame.baseline):
             continue
         theirs = _answers(frame, frame.baseline, by_record)
-        for arm, name in enumerate(frame.arms):
-            if arm in (frame.baseline, frame.again) or (arms is not None and name not in arms):
+        for arm in frame.compared:
+            name = frame.arms[arm]
+            if arms is not None and name not in arms:
                 continue
             ours = _answers(frame, arm, by_record)
             if not group.overlapping and all(theirs.get(cell) == answer for cell, answer in ours.items()):

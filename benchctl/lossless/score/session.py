@@ -30,7 +30,7 @@ from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Renders, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.judge.audit import NOT_SCORED
-from benchctl.lossless.judge.divergence import NOT_REPLAYED, changed_scores
+from benchctl.lossless.judge.divergence import NOT_REPLAYED
 from benchctl.lossless.judge.run import OutputComparison
 from benchctl.lossless.judge.selection import Answer, Selection
 from benchctl.lossless.score.plan import (
@@ -164,7 +164,7 @@ def _verified(run: RunData, request: Request) -> Verified:
     if request.depth == "off":
         stored = outputs.stored
         reason = OFFLINE if stored.reason == NOT_REPLAYED else stored.reason
-        verdicts = outputs.verdicts(replace(stored, reason=reason), reason=changed_scores(run) or UNSCORED_OFFLINE)
+        verdicts = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
         return Verified(outputs, verdicts, outputs.consistency(), stored.scores)
     name = outputs.frame.arms[outputs.frame.baseline]
     target = Target(run, name, binary=request.binary, models_dir=request.models_dir, trusted=request.trusted)
