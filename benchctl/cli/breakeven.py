@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.measurement.prepare import RecipeContext
+    from benchctl.measurement.prepare import Prepared, RecipeContext
+    from benchctl.recipes.schema import Recipe
 
 
 def breakeven(
@@ -75,7 +78,8 @@ def breakeven(
         named = RecipeOptions(subject, target, draft, engine, types, own_depth, sweep, prompts, limit, settings)
         context = requested_recipe(named, results, trust=trust_recipe)
         if context.recipe.models.draft is None and not drafted_arms(context.recipe):
-            _alone(context, depths, engine_binary, models_dir, as_json=as_json, quiet=silent)
+            prepare = partial(context.prepare, engine_binary, models_dir)
+            _alone(context.recipe, prepare, depths, as_json=as_json, quiet=silent)
             return
         folder = _measure(context, depths, levels, blocks, results, engine_binary, models_dir, quiet=silent)
     _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
@@ -107,11 +111,7 @@ def _measure(
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
         _, capabilities = probed_engine(
-            context.recipe,
-            context.folder,
-            engine_binary,
-            trusted=context.trusted,
-            typed=context.typed,
+            context.recipe, context.folder, engine_binary, trusted=context.trusted, typed=context.typed
         )
         if capabilities.details.get("has_synthetic") is False:
             raise no_synthetic(capabilities.kind, str(capabilities.binary))
@@ -121,16 +121,8 @@ def _measure(
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
 
 
-def _alone(
-    context: RecipeContext,
-    depths: list[int],
-    engine_binary: str | None,
-    models_dir: Path | None,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Measure and print what the target alone takes to verify by the number of tokens."""
+def _alone(recipe: Recipe, prepare: Callable[..., Prepared], depths: list[int], *, as_json: bool, quiet: bool) -> None:
+    """Measure and print what the target alone takes to verify, by the number of tokens."""
     from benchctl.experiments.explain.synthetic import must_be_one_condition
     from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
     from benchctl.measurement.progress import shown_steps
@@ -138,11 +130,10 @@ def _alone(
     from benchctl.reports.tables.rounds import unit_costs
     from benchctl.reports.terminal import Printout
 
-    must_be_one_condition(context.recipe)
+    must_be_one_condition(recipe)
     depths = depths or list(range(1, DEEPEST + 1))
     with shown_steps(quiet=quiet) as show, signals_interrupt():
-        extended = with_free_drafts(context.recipe, max(depths))
-        prepared = context.prepare(engine_binary, models_dir, lambda text: show(text, 0, 0), extended)
+        prepared = prepare(notice=lambda text: show(text, 0, 0), recipe=with_free_drafts(recipe, max(depths)))
         measured = measure_widths(prepared, depths, show)
     if as_json:
         document = {
@@ -194,8 +185,7 @@ def _print(curve: BreakEven, page: Path) -> None:
     out = Printout()
     for table in (points_table(curve), needs_table(curve)):
         out.say()
-        out.say(table.title, "bold")
-        out.table(table)
+        out.table(table, titled=True)
     out.say()
     for sentence in statements(curve):
         out.say(f"- {sentence}")

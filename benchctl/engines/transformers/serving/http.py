@@ -22,14 +22,13 @@ import contextlib
 import hmac
 import json
 import os
-import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from socketserver import TCPServer
+from socketserver import UnixStreamServer
 from typing import Any
 
 import torch
@@ -272,12 +271,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep requests out of the log: each prompt makes a line."""
 
 
-class _UnixServer(TCPServer):
-    """Listens on a Unix socket; its address is a path."""
-
-    address_family = getattr(socket, "AF_UNIX", socket.AF_INET)
-
-
 def serve(service: Service, address: tuple[str, int] | str, key: str | None, ready: Callable[[], None]) -> None:
     """Answer requests until the process is ended. Raises OSError where the address is taken.
 
@@ -286,7 +279,7 @@ def serve(service: Service, address: tuple[str, int] | str, key: str | None, rea
     # Events are small: waiting to fill a packet would hold tokens back. A Unix socket does not.
     fields = {"service": service, "key": key and key.encode(), "disable_nagle_algorithm": not isinstance(address, str)}
     handler = type("Handler", (_Handler,), fields)
-    listener = _UnixServer(address, handler) if isinstance(address, str) else HTTPServer(address, handler)  # type: ignore[arg-type]
+    listener = UnixStreamServer(address, handler) if isinstance(address, str) else HTTPServer(address, handler)
     with listener as server:
         ready()
         server.serve_forever()
