@@ -105,7 +105,9 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         data = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"this file cannot be read: {one_line(str(error))}", where=str(file)) from None
+        reason = "its JSON is nested too deeply" if isinstance(error, RecursionError) else one_line(str(error))
+        fix = "Download it again, or name another model."
+        raise UsageError(f"this file cannot be read: {reason}", where=str(file), fix=fix) from None
     if not isinstance(data, dict):
         raise UsageError("expected a JSON object", where=str(file))
     return data

@@ -76,12 +76,21 @@ def test_facts_of_an_attention_model() -> None:
     assert folder_facts(model.path)["memory"] == "attention"
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "[" * 100_000])
-def test_a_damaged_config_is_one_clear_error(folder: Path, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("", "cannot be read"),
+        ("{", "cannot be read"),
+        ("[]", "expected a JSON object"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+    ids=["empty", "cut off", "list", "nested"],
+)
+def test_a_damaged_config_is_one_clear_error(folder: Path, tmp_path: Path, damage: str, message: str) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     (broken / "config.json").write_text(damage, "utf-8")
-    with pytest.raises(UsageError, match=r"cannot be read|expected a JSON object"):
+    with pytest.raises(UsageError, match=message):
         folder_facts(broken)
 
 
