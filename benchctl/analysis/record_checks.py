@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from benchctl.analysis.answers import repeated_share
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, latest_cells, speculates, speculation_of
-from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
+from benchctl.analysis.results import ALL_TASKS, Fact, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import MemoryRecord, WatchRecord
 from benchctl.data.integrity import Integrity
-from benchctl.text import percent, plural
+from benchctl.text import percent
 
 if TYPE_CHECKING:
     from benchctl.analysis.acceptance import CounterColumns
@@ -35,8 +35,24 @@ REPEATED = 0.5
 NAMED = 3
 """Cases that a warning lists; the others are counted."""
 
-Observation = tuple[str, str, str]
-"""(id of the warning, where, the evidence in sentences)."""
+
+class Observation(NamedTuple):
+    """What a check found."""
+
+    id: str
+    """Of the warning."""
+    where: str
+    facts: tuple[Fact, ...]
+
+
+def observation(kind: str, where: str, code: str, **values: Any) -> Observation:  # noqa: ANN401 - of a sentence
+    """Return an observation of a single fact."""
+    return Observation(kind, where, (Fact(code=code, values=values),))
+
+
+def cases(names: Sequence[str]) -> dict[str, Any]:
+    """Return how many cases there are, and the first few of them."""
+    return {"count": len(names), "first": list(names[:NAMED])}
 
 
 def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
@@ -46,75 +62,70 @@ def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
         ("changed-scores", "scores", integrity.scores if integrity else ()),
     ):
         if found:
-            yield kind, where, _first_sentences(found)
-
-
-def _first_sentences(found: Sequence[str]) -> str:
-    return " ".join(found[:NAMED]) + (f" And {len(found) - NAMED} more." if len(found) > NAMED else "")
+            yield observation(kind, where, "texts", texts=cases(found))
 
 
 def check_cells(frame: Frame) -> Iterator[Observation]:
     """Findings of the preflight, and cells that failed, or did not run what the recipe requests."""
     found = frame.manifest.preflight if frame.manifest else None
-    yield from ((finding.id, finding.where, finding.seen) for finding in (found.findings if found else ()))
+    for finding in found.findings if found else ():
+        yield observation(finding.id, finding.where, "text", text=finding.seen)
     for name, reason, log in failed_cells(frame):
-        yield "failed-cell", name, f"{reason} (log: {log})"
+        yield observation("failed-cell", name, "failed", reason=reason, log=log)
 
 
 def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Observation]:
     """Records that are missing, damaged, too short, or without token ids."""
     tuning = frame.manifest.tuning if frame.manifest else None
     if tuning is not None:
-        chose = f"{tuning.chosen} was chosen" if tuning.chosen else "none is chosen" + ("" if tuning.ended else " yet")
-        yield "searched", "run", f"It searched {len(frame.arms) - 1} settings over {len(frame.blocks)} blocks; {chose}."
+        code = "chosen" if tuning.chosen else "none" if tuning.ended else "none yet"
+        extent = {"settings": len(frame.arms) - 1, "blocks": len(frame.blocks), "chosen": tuning.chosen}
+        yield observation("searched", "run", code, **extent)
     for number, arm in enumerate(frame.arms):
         rows, planned = frame.rows(number), len(frame.prompts) * frame.blocks_of(number)
         missing = planned - int(frame.answered[rows].sum())
         if missing and tuning is None:  # else not every block has every prompt of every arm
-            yield "missing-records", arm, f"{missing} of {planned} answers are missing or failed."
+            yield observation("missing-records", arm, "missing", missing=missing, planned=planned)
         listed = rows.tolist()
         records = [frame.records[row] for row in listed]
         broken = np.array([(answers.flaw[row] or "").startswith("is damaged") for row in listed], dtype=bool)
         if broken.any():
-            yield "damaged-records", arm, f"Text and hash do not match: {_named(frame, rows[broken])}."
+            yield observation("damaged-records", arm, "hashes", records=_named(frame, rows[broken]))
         for reason in dict.fromkeys(frame.refused[row] for row in listed):
             of_reason = [row for row in listed if reason is not None and frame.refused[row] == reason]
             if of_reason:
-                record = frame.records[of_reason[0]]
-                named = f"{_named(frame, np.array(of_reason))}; the first counts {record.n_predicted} tokens"
-                yield "contradicted-count", arm, f"{reason[0].upper()}{reason[1:]}: {named}."
+                tokens, named = frame.records[of_reason[0]].n_predicted, _named(frame, np.array(of_reason))
+                yield observation("contradicted-count", arm, "count", reason=reason, records=named, tokens=tokens)
         no_ids = frame.answered[rows] & np.array(
             [record.token_ids is None and record.schema_version > 0 for record in records], dtype=bool
         )
         if no_ids.any():
             gap = frame.records[rows[no_ids][0]].token_gap
-            because = f" ({gap})" if gap else ""
-            yield "token-ids-withheld", arm, f"{_named(frame, rows[no_ids])}{because}."
+            code = "withheld for a reason" if gap else "withheld"
+            yield observation("token-ids-withheld", arm, code, records=_named(frame, rows[no_ids]), reason=gap)
         least = [records[place].client_tok_per_sec_least for place in np.flatnonzero(~np.isfinite(frame.rate[rows]))]
         if limits := [rate for rate in least if rate is not None]:
-            seen = f"{len(limits)} of {len(records)} answers have no decode rate; it is at least "
-            yield "first-event", arm, f"{seen}{float(np.median(limits)):.1f} tok/s (median)."
+            counts = {"unrated": len(limits), "answers": len(records), "limit": float(np.median(limits))}
+            yield observation("first-event", arm, "limit", **counts)
         short = frame.answered[rows] & (frame.predicted[rows] < 2)
         if short.any():
-            yield "empty-answer", arm, f"{_named(frame, rows[short])}."
+            yield observation("empty-answer", arm, "records", records=_named(frame, rows[short]))
     if damaged:
-        yield "damaged-records", "records", _first_sentences(damaged)
+        yield observation("damaged-records", "records", "texts", texts=cases(damaged))
 
 
 def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Observation]:
     """Too few blocks, or a baseline that speculates or does not repeat itself."""
     blocks = len(frame.blocks)
     if blocks < MIN_BLOCKS:
-        yield "few-blocks", "run", f"{'One block' if blocks == 1 else f'{blocks} blocks'}: no interval between runs."
+        yield observation("few-blocks", "run", "one" if blocks == 1 else "few", blocks=blocks)
     if speculates(frame, frame.baseline):
-        what = "The arm that the others are compared with drafts itself."
-        yield "baseline-speculates", frame.arms[frame.baseline], what
+        yield observation("baseline-speculates", frame.arms[frame.baseline], "drafts")
     yield from _baseline_endings(frame)
     own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
-        prompts = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
-        changed = f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block"
-        yield "baseline-not-reproducible", own.arm, f"{changed}: {prompts}."
+        differing = cases(own.differing)
+        yield observation("baseline-not-reproducible", own.arm, "differing", differing=differing, prompts=own.prompts)
 
 
 def _baseline_endings(frame: Frame) -> Iterator[Observation]:
@@ -132,8 +143,8 @@ def _baseline_endings(frame: Frame) -> Iterator[Observation]:
     longest = max((before + (count or 0) for before, count in zip(read, lengths, strict=True)), default=0)
     most = limit if isinstance(limit, int) else None
     broken = {
-        "more tokens than asked": [most is not None and count is not None and count > most for count in lengths],
-        "cut as too long below the limit": [
+        "more tokens": [most is not None and count is not None and count > most for count in lengths],
+        "cut early": [
             most is not None
             and count is not None
             and record.finish_reason == "length"
@@ -141,23 +152,21 @@ def _baseline_endings(frame: Frame) -> Iterator[Observation]:
             and before + count < longest  # else the context may have been full
             for record, before, count in zip(records, read, lengths, strict=True)
         ],
-        "going on after an end token": [not ends.isdisjoint((record.token_ids or [])[:-1]) for record in records],
+        "after the end": [not ends.isdisjoint((record.token_ids or [])[:-1]) for record in records],
     }
     for rule, where in broken.items():
         if any(where):
-            yield "baseline-endings", frame.arms[frame.baseline], f"{rule.capitalize()}: {_named(frame, rows[where])}."
+            records_named = _named(frame, rows[where])
+            yield observation("baseline-endings", frame.arms[frame.baseline], rule, records=records_named)
 
 
 def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Observation]:
     """Answers of the arm and of the baseline that are not the same amount of work."""
     for speedup in speedups:
         if speedup.task == ALL_TASKS and speedup.pairs_unequal and speedup.pooled is not None:
-            matched = f"{speedup.length_matched:.2f}×" if speedup.length_matched is not None else "not known"
-            sentence = (
-                f"{speedup.pairs_unequal} of {speedup.pairs} pairs have another length or finish reason; "
-                f"the speed-up is {speedup.pooled:.2f}×, with each pair cut to the length that both reached {matched}."
-            )
-            yield "unequal-work", speedup.arm, sentence
+            values = {name: getattr(speedup, name) for name in ("pairs", "pairs_unequal", "pooled", "length_matched")}
+            code = "not matched" if speedup.length_matched is None else "matched"
+            yield observation("unequal-work", speedup.arm, code, **values)
 
 
 def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:
@@ -166,18 +175,19 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
         here = frame.arm == number
         for sentence, mask in counters.contradictions.items():
             if (mask & here).any():
-                named = _named(frame, np.flatnonzero(mask & here))
-                yield "contradictory-counters", arm, f"{sentence[0].upper()}{sentence[1:]}: {named}."
+                records = _named(frame, np.flatnonzero(mask & here))
+                yield observation("contradictory-counters", arm, "counters", reason=sentence, records=records)
         own = attestations(frame, arm)
         if own and own[0].state == "idle":
-            yield "never-fired", arm, "Nothing was drafted in the whole run."
+            yield observation("never-fired", arm, "nothing")
         if own and own[0].state == "unverified":
-            yield "unverified", arm, own[0].reason or "The endpoint does not show whether it speculated."
+            code = "text" if own[0].reason else "not shown"
+            yield observation("unverified", arm, code, text=own[0].reason)
         limit = speculation_of(frame, arm).get("max")
         if isinstance(limit, int):
             deep = _deeper(frame, counters, frame.rows(number), limit)
             if len(deep):
-                yield "depth-ignored", arm, f"More than {limit} tokens per round: {_named(frame, deep)}."
+                yield observation("depth-ignored", arm, "deeper", limit=limit, records=_named(frame, deep))
 
 
 def check_depths(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:
@@ -193,9 +203,10 @@ def check_depths(frame: Frame, counters: CounterColumns) -> Iterator[Observation
             columns = (counters.drafted, counters.accepted, counters.rounds)
             same = all(np.array_equal(column[ours], column[theirs], equal_nan=True) for column in columns)
             if len(ours) >= ENOUGH_ANSWERS and same and counters.drafted[ours].any():
-                names = f"{frame.arms[first]} (depth {depth}) and {frame.arms[second]} (depth {other})"
-                sentence = f"{names} drafted and accepted the same numbers in all {len(ours)} answers."
-                yield "depth-without-effect", frame.arms[second], sentence
+                arms = [f"{frame.arms[first]} (depth {depth})", f"{frame.arms[second]} (depth {other})"]
+                yield observation(
+                    "depth-without-effect", frame.arms[second], "same counts", arms=arms, answers=len(ours)
+                )
 
 
 def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
@@ -217,9 +228,9 @@ def check_repetitions(frame: Frame) -> Iterator[Observation]:
             shares[f"{record.task}/{record.prompt_idx}"] = known[answer]
     found = sorted((place for place in shares if shares[place] >= REPEATED), key=lambda place: -shares[place])
     if found:
-        named = first_cases([f"{place}: {percent(shares[place])}" for place in found])
-        what = f"{len(found)} of {len(shares)} answers repeat a phrase over half of their text or more ({named})."
-        yield "repeating-answers", frame.arms[frame.baseline], what
+        repeating = cases([f"{prompt}: {percent(shares[prompt])}" for prompt in found])
+        arm = frame.arms[frame.baseline]
+        yield observation("repeating-answers", arm, "repeating", repeating=repeating, answers=len(shares))
 
 
 def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Record]) -> Iterator[Observation]:
@@ -236,12 +247,10 @@ def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Rec
                 repeated.append(row)
             earlier.add(sent)
         if repeated:
-            yield (
-                "repeated-prompts",
-                arm,
-                f"Sent before to the same process: {_named(frame, np.array(sorted(repeated)))}."
-                + _acceptance_when_repeated(frame, counters, number, repeated),
-            )
+            records = _named(frame, np.array(sorted(repeated)))
+            facts = [Fact(code="sent", values={"records": records})]
+            facts += _acceptance_when_repeated(frame, counters, number, repeated)
+            yield Observation("repeated-prompts", arm, tuple(facts))
 
 
 def _process(frame: Frame, record: Record) -> tuple[int, int] | None:
@@ -256,22 +265,25 @@ def _remembers(frame: Frame, arm: str) -> bool:
     return not _REMEMBERED.isdisjoint(identity.types) if identity.remembers is None else identity.remembers
 
 
-def _acceptance_when_repeated(frame: Frame, counters: CounterColumns, arm: int, repeated: list[int]) -> str:
-    """Return acceptance and speed where a prompt was new, and where it was not; empty where either is not known."""
-    again = np.isin(np.arange(len(frame.records)), repeated)
-    own = (frame.arm == arm) & frame.answered & counters.trusted & (counters.drafted > 0)
-    told = [
-        percent(counters.accepted[rows].sum() / counters.drafted[rows].sum()) + _pace(frame, rows)
-        for rows in (own & ~again, own & again)
-        if rows.any() and np.isfinite(counters.accepted[rows]).all()
-    ]
-    return f" Accepted: {told[0]} where a prompt was new, {told[1]} where it was repeated." if len(told) == 2 else ""
+def _acceptance_when_repeated(frame: Frame, counters: CounterColumns, arm: int, repeated: list[int]) -> list[Fact]:
+    """Return acceptance and decode rate where a prompt was new, and where it was not; empty where either is missing."""
+    is_repeated = np.isin(np.arange(len(frame.records)), repeated)
+    counted = (frame.arm == arm) & frame.answered & counters.trusted & (counters.drafted > 0)
+    halves = (counted & ~is_repeated, counted & is_repeated)
+    if not all(rows.any() and np.isfinite(counters.accepted[rows]).all() for rows in halves):
+        return []
+    (new, new_rate), (old, old_rate) = (
+        (float(counters.accepted[rows].sum() / counters.drafted[rows].sum()), _decode_rate(frame, rows))
+        for rows in halves
+    )
+    values = {"new": new, "new_rate": new_rate, "repeated": old, "repeated_rate": old_rate}
+    return [Fact(code="acceptance", values=values)]
 
 
-def _pace(frame: Frame, rows: Booleans) -> str:
-    """Return the decode rate of some rows, tokens over time, as a part of a sentence; empty where none was timed."""
+def _decode_rate(frame: Frame, rows: Booleans) -> float | None:
+    """Return the decode rate of some rows, tokens over time; `None` where none was timed."""
     timed = rows & np.isfinite(frame.decode_s)
-    return f" at {frame.decoded[timed].sum() / frame.decode_s[timed].sum():.3g} tok/s" if timed.any() else ""
+    return float(frame.decoded[timed].sum() / frame.decode_s[timed].sum()) if timed.any() else None
 
 
 def _deeper(frame: Frame, counters: CounterColumns, rows: Integers, limit: int) -> Integers:
@@ -281,17 +293,9 @@ def _deeper(frame: Frame, counters: CounterColumns, rows: Integers, limit: int) 
     return rows[np.array(placed, dtype=bool) | (counters.drafted[rows] > limit * counters.rounds[rows])]
 
 
-def _named(frame: Frame, rows: Integers) -> str:
-    """Count records and list the first few."""
-    listed: list[int] = rows.tolist()
-    names = first_cases([frame.name(row) for row in listed])
-    return f"{len(listed)} {plural(len(listed), 'record')} ({names})"
-
-
-def first_cases(cases: Sequence[str]) -> str:
-    """List the first few cases of a warning, and count the others."""
-    more = f"; and {len(cases) - NAMED} more" if len(cases) > NAMED else ""
-    return "; ".join(cases[:NAMED]) + more
+def _named(frame: Frame, rows: Integers) -> dict[str, Any]:
+    """Return how many records there are, and the first few of them."""
+    return cases([frame.name(row) for row in rows.tolist()])
 
 
 OTHERS_SHARE = 0.10
@@ -306,16 +310,16 @@ SLOWER_CLOCK = 0.15
 """A cell's clock so far below the run's fastest cell is not the processor's full speed."""
 
 
-DISTURBANCES: tuple[tuple[str, float, Callable[[WatchRecord, MemoryRecord], float | None], str, str], ...] = (
-    ("throttling", 0, lambda watch, _: watch.throttled, "Heat slowed a core", "{} times"),
-    ("throttling", 0.01, lambda watch, _: _gpu_slowed(watch), "Heat slowed the GPU", "{:.0%} of the time"),
-    ("swapping", 8, lambda watch, _: (watch.swapped_bytes or 0) / 2**20, "The system swapped", "{:.0f} MiB"),
-    ("swapping", 100, lambda watch, _: watch.engine_major_faults, "The engine waited for the disk", "{:,} times"),
-    ("swapping", 8, lambda _, memory: (memory.swapped or 0) / 2**20, "The engine was swapped out", "{:.0f} MiB"),
-    ("clock-jump", 0.1, lambda watch, _: watch.clock_jump_s, "The wall clock jumped", "{:+.1f} s"),
+DISTURBANCES: tuple[tuple[str, str, float, Callable[[WatchRecord, MemoryRecord], float | None]], ...] = (
+    ("throttling", "core", 0, lambda watch, _: watch.throttled),
+    ("throttling", "gpu", 0.01, lambda watch, _: _gpu_slowed(watch)),
+    ("swapping", "system", 8, lambda watch, _: (watch.swapped_bytes or 0) / 2**20),
+    ("swapping", "disk", 100, lambda watch, _: watch.engine_major_faults),
+    ("swapping", "engine", 8, lambda _, memory: (memory.swapped or 0) / 2**20),
+    ("clock-jump", "jump", 0.1, lambda watch, _: watch.clock_jump_s),
 )
-"""(id of the warning, up to where it is not reported, value, what happened, value in words). Fewer major faults are
-pages of a library used for the first time; a clock that is steered moves by half a thousandth."""
+"""(id of the warning, code, up to where it is not reported, value). Fewer major faults are pages of a library used for
+the first time; a clock that is steered moves by half a thousandth."""
 _UNWATCHED = WatchRecord(wall_s=0)
 
 
@@ -325,23 +329,23 @@ def check_disturbances(frame: Frame) -> Iterator[Observation]:
     watched = [(cell.name, cell.watch) for cell in cells if cell.watch is not None]
     yield from _other_work(watched)
     yield from _load(frame)
-    found: dict[str, list[str]] = {}
-    for kind, beyond, of, what, in_words in DISTURBANCES:
-        values = [(of(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), cell.name) for cell in cells]
-        far = [(value, name) for value, name in values if value and abs(value) > beyond]
-        if far:
-            value, worst = max(far, key=lambda pair: (abs(pair[0]), pair[1]))
-            told = in_words.format(value).replace("%", " %")
-            where = "1 cell" if len(far) == 1 else f"{len(far)} cells"
-            found.setdefault(kind, []).append(f"{what} in {where}, most in {worst}: {told}.")
+    facts: dict[str, list[Fact]] = {}
+    for kind, code, limit, measure in DISTURBANCES:
+        values = [(measure(cell.watch or _UNWATCHED, cell.memory or MemoryRecord()), cell.name) for cell in cells]
+        beyond = [(value, name) for value, name in values if value and abs(value) > limit]
+        if beyond:
+            value, worst = max(beyond, key=lambda pair: (abs(pair[0]), pair[1]))
+            facts.setdefault(kind, []).append(
+                Fact(code=code, values={"cells": len(beyond), "worst": worst, "value": value})
+            )
     if clocks := [(watch.cpu_mhz, name) for name, watch in watched if watch.cpu_mhz]:
         (lowest, name), (highest, _) = min(clocks), max(clocks)
         if lowest < (1 - SLOWER_CLOCK) * highest:
-            told = f"The cores ran at {lowest:.0f} MHz in {name}, and at up to {highest:.0f} MHz in other cells."
-            found.setdefault("throttling", []).append(told)
+            clock = {"lowest": lowest, "cell": name, "highest": highest}
+            facts.setdefault("throttling", []).append(Fact(code="clock", values=clock))
     if spilled := [f"{cell.arm}: {cell.memory.spilled}" for cell in cells if cell.memory and cell.memory.spilled]:
-        found["spilled"] = [f"{'; '.join(dict.fromkeys(spilled))}."]
-    yield from ((kind, "machine", " ".join(sentences)) for kind, sentences in found.items())
+        facts["spilled"] = [Fact(code="spilled", values={"spilled": list(dict.fromkeys(spilled))})]
+    yield from (Observation(kind, "machine", tuple(of_kind)) for kind, of_kind in facts.items())
 
 
 WatchedCells = Sequence[tuple[str, WatchRecord]]
@@ -358,12 +362,9 @@ def _other_work(watched: WatchedCells) -> Iterator[Observation]:
     if busy:
         _, name, watch = max(busy, key=itemgetter(0))
         used, stolen = (watch.other_cpu_s or 0.0) / watch.wall_s, (watch.stolen_cpu_s or 0.0) / watch.wall_s
-        parts = [f"other programs used {used:.1f} of {watch.cores} cores"] if used >= LEAST_REPORTED else []
-        if stolen >= LEAST_REPORTED:
-            rest = "" if parts else f" of {watch.cores} cores"
-            parts.append(f"the host of this virtual machine took {stolen:.1f}{rest}")
-        where = f"{len(busy)} of {len(shares)} cells had to share the cores; in the worst, {name},"
-        yield "high-load", "machine", f"{where} {' and '.join(parts)}."
+        code = "both" if min(used, stolen) >= LEAST_REPORTED else "host" if used < LEAST_REPORTED else "programs"
+        values = {"used": used, "stolen": stolen, "cores": watch.cores, "busy": len(busy), "cells": len(shares)}
+        yield observation("high-load", "machine", code, worst=name, **values)
 
 
 def _load(frame: Frame) -> Iterator[Observation]:
@@ -377,11 +378,8 @@ def _load(frame: Frame) -> Iterator[Observation]:
     busy = [(load, cell) for (load, cell), ours in zip(known, own, strict=False) if load > LOAD_SHARE * cores + ours]
     if busy:
         load, worst = max(busy, key=itemgetter(0))
-        sentence = (
-            f"{len(busy)} of {len(known)} cells started at a higher load than the run itself explains; "
-            f"the highest was {load:.1f} on {cores} cores, before {worst.name}."
-        )
-        yield "high-load", "machine", sentence
+        values = {"busy": len(busy), "cells": len(known), "load": load, "cores": cores}
+        yield observation("high-load", "machine", "load", worst=worst.name, **values)
 
 
 def _gpu_slowed(watch: WatchRecord) -> float:

@@ -282,14 +282,22 @@ class Cost(Result):
     """The acceptance from which this depth pays at the measured overhead; `None`: not known, or none would pay."""
 
 
+class Fact(Result):
+    """What was observed: a code of its kind of warning, and the values that its sentence needs."""
+
+    code: str
+    values: dict[str, Any] = Field(default_factory=dict)
+
+
 class Caution(Result):
-    """Something that makes a number less trustworthy. The set of ids is closed: `benchctl.analysis.warnings`."""
+    """Something that makes a number less trustworthy. The set of ids is closed: `benchctl.analysis.warnings`.
+
+    `benchctl.words.warnings` says what was observed, why it matters and what to do.
+    """
 
     id: str
     where: str
-    seen: str
-    why: str
-    todo: str
+    facts: list[Fact]
 
 
 Speed = Literal["faster", "slower", "within", "undecided", "unknown"]

@@ -13,6 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.cells import speculates
+from benchctl.analysis.record_checks import Observation
+from benchctl.analysis.results import Fact
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:
@@ -136,8 +138,8 @@ def find_swing(records: Sequence[Record]) -> str | None:
     )
 
 
-def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[tuple[str, str, str]]:
-    """Yield (id of the warning, arm, evidence) for pauses, and for processes that were never steady."""
+def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Observation]:
+    """Find pauses, and processes that were never steady."""
     manifest = frame.manifest
     overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
     processes: dict[tuple[str, int, int], list[Record]] = defaultdict(list)
@@ -145,17 +147,21 @@ def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[tuple
         processes[record.label, record.block, record.attempt].append(record)
     for number, arm in enumerate(frame.arms):
         repeated = [cell for cell in (manifest.cells if manifest else ()) if cell.arm == arm and cell.discarded]
-        paused = [f"Block {cell.block + 1} was measured again, since {cell.discarded}." for cell in repeated]
-        unsteady = []
+        paused = [_fact("measured again", cell.block, reason=cell.discarded) for cell in repeated]
+        unsteady: list[Fact] = []
         for block, records in ((block, records) for (label, block, _), records in processes.items() if label == arm):
             pauses = find_pauses(records, overlapping=arm in overlapping)
-            paused += [f"Block {block + 1}: {pause}." for pause in pauses]
+            paused += [_fact("pause", block, pause=str(pause), seconds=pause.seconds) for pause in pauses]
             warm_up = [record.e2e_s for record in records if record.phase == "warmup" and record.e2e_s is not None]
             alone = not speculates(frame, number) and arm not in overlapping
             steady = [record for record in records if all(record is not pause.record for pause in pauses)]
             reasons = (never_steady(warm_up), find_swing(steady) if alone else None)
-            unsteady += [f"Block {block + 1}: {reason}." for reason in reasons if reason]
+            unsteady += [_fact("unsteady", block, reason=reason) for reason in reasons if reason]
         if paused:
-            yield "pause", arm, " ".join(paused)
+            yield Observation("pause", arm, tuple(paused))
         if unsteady:
-            yield "unsteady", arm, " ".join(unsteady)
+            yield Observation("unsteady", arm, tuple(unsteady))
+
+
+def _fact(code: str, block: int, **values: object) -> Fact:
+    return Fact(code=code, values={"block": block + 1, **values})

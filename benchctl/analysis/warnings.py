@@ -1,14 +1,12 @@
-"""Warnings: everything that makes a number less trustworthy, as a closed set, each with its reason and its advice.
+"""Warnings: everything that makes a number less trustworthy, as a closed set.
 
-A check yields at most one `Observation` an arm, with the worst cases; `warnings.toml` has why and what to do.
+A check yields at most one `Observation` an arm, with the worst cases. `benchctl.words.warnings` has their sentences.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from benchctl.analysis.record_checks import (
     check_replication,
     check_speculation,
     check_work,
+    observation,
 )
 from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
 from benchctl.analysis.steadiness import check_steadiness
@@ -36,20 +35,52 @@ if TYPE_CHECKING:
     from benchctl.data.record import Record
 
 
-class WarningText(NamedTuple):
-    """Why a kind of warning matters, and what to do."""
-
-    why: str
-    todo: str
-
-
-_FILE = Path(__file__).with_name("warnings.toml")
-ADVICE = {kind: WarningText(**texts) for kind, texts in tomllib.loads(_FILE.read_text("utf-8")).items()}
-"""By kind, the most serious first."""
-_NEWER = WarningText(
-    "This version of benchctl does not know this kind of preflight finding.",
-    "Read the run with the version of benchctl that made it, or a newer one.",
+KINDS = (
+    "changed-evidence",
+    "changed-scores",
+    "degenerate-target",
+    "unsure-target",
+    "quantization-damage",
+    "quantization-differs",
+    "vocabulary-differs",
+    "context-too-short",
+    "preflight-failed",
+    "failed-cell",
+    "missing-records",
+    "searched",
+    "damaged-records",
+    "few-blocks",
+    "unverified",
+    "baseline-speculates",
+    "baseline-not-reproducible",
+    "baseline-endings",
+    "unequal-work",
+    "empty-answer",
+    "never-fired",
+    "depth-ignored",
+    "depth-without-effect",
+    "repeated-prompts",
+    "repeating-answers",
+    "contradicted-count",
+    "contradictory-counters",
+    "token-ids-withheld",
+    "first-event",
+    "clock-mismatch",
+    "spilled",
+    "swapping",
+    "throttling",
+    "high-load",
+    "pause",
+    "unsteady",
+    "clock-jump",
+    "disturbed-cell",
+    "drift",
+    "not-filled",
+    "rate-not-kept",
+    "late-client",
+    "noted",
 )
+"""Every kind of warning, the most serious first."""
 
 
 def find_warnings(
@@ -84,17 +115,14 @@ def find_warnings(
 
 
 def cautions(observations: Iterable[Observation]) -> list[Caution]:
-    """Return observations as warnings, with why each matters and what to do."""
-    return [
-        Caution(id=kind, where=where, seen=what, **ADVICE.get(kind, _NEWER)._asdict())
-        for kind, where, what in observations
-    ]
+    """Return observations as warnings."""
+    return [Caution(id=kind, where=where, facts=list(facts)) for kind, where, facts in observations]
 
 
-def in_order(found: Iterable[Caution]) -> list[Caution]:
+def in_order(warnings: Iterable[Caution]) -> list[Caution]:
     """Return warnings with the most serious kinds first."""
-    rank = {kind: place for place, kind in enumerate(ADVICE)}
-    return sorted(found, key=lambda warning: rank.get(warning.id, len(rank)))
+    rank = {kind: index for index, kind in enumerate(KINDS)}
+    return sorted(warnings, key=lambda warning: rank.get(warning.id, len(rank)))
 
 
 NOTED = "noted"
@@ -116,27 +144,25 @@ def check_clocks(frame: Frame) -> Iterator[Observation]:
         here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(gap) & frame.answered
         known = ratio[here]
         if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(gap[here]) > WAKING_S:
-            what = f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median)."
-            yield "clock-mismatch", arm, what
+            yield observation("clock-mismatch", arm, "off", percent=100 * float(np.median(known)))
 
 
 def check_disturbed(frame: Frame) -> Iterator[Observation]:
     """Name the cells whose times are left out."""
     for arm, block in np.argwhere(frame.disturbed).tolist():
-        slower = 100 * -np.expm1(-frame.slowness[arm, block])
-        what = f"{slower:.0f} % slower than the arm's median cell: its times, and the arms' beside it, are left out."
-        yield "disturbed-cell", frame.cell_name(block, arm), what
+        percent = 100 * -float(np.expm1(-frame.slowness[arm, block]))
+        yield observation("disturbed-cell", frame.cell_name(block, arm), "slower", percent=percent)
 
 
 def check_notes(frame: Frame) -> Iterator[Observation]:
     """Repeat what was noted while the run was prepared and measured."""
     for note in frame.manifest.warnings if frame.manifest else ():
-        yield NOTED, "the whole run", note
+        yield observation(NOTED, "the whole run", "text", text=note)
 
 
 def check_drift(frame: Frame) -> Iterator[Observation]:
     """Compare the first and last third of the baseline's answers within every block; the worst block is reported."""
-    worst, found = DRIFT, None
+    worst, drift = DRIFT, None
     timed = [row for row in frame.rows(frame.baseline).tolist() if np.isfinite(frame.rate[row])]
     for block in range(len(frame.blocks)):
         rows = [row for row in timed if frame.block[row] == block]
@@ -147,8 +173,7 @@ def check_drift(frame: Frame) -> Iterator[Observation]:
         before, after = np.median(frame.rate[rows[:third]]), np.median(frame.rate[rows[-third:]])
         change = float(after / before) - 1
         if abs(change) > worst:
-            worst, how = abs(change), f"{100 * change:+.0f} %"
-            sentence = f"From {before:.1f} to {after:.1f} tok/s ({how}) between its first and last prompts."
-            found = (frame.cell_name(block, frame.baseline), sentence)
-    if found:
-        yield ("drift", *found)
+            rates = {"before": float(before), "after": float(after), "percent": 100 * change}
+            worst, drift = abs(change), observation("drift", frame.cell_name(block, frame.baseline), "drift", **rates)
+    if drift:
+        yield drift

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchctl.words import accuracy, stopping
+from benchctl.words import accuracy, stopping, warnings
 from benchctl.words import advice as advice_words
 from benchctl.words import experiment as experiment_words
 from benchctl.words import sweep as sweep_words
@@ -20,6 +20,8 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
     for entry, verdict in zip(document["verdicts"], analysis.verdicts, strict=True):
         entry["sentence"] = verdict_words.conclusion(analysis, verdict)
         entry["why"] = verdict_words.explanation(analysis, verdict)
+    for entry, warning in zip(document["warnings"], analysis.warnings, strict=True):
+        entry |= {"seen": warnings.seen(warning), "why": warnings.why(warning), "todo": warnings.todo(warning)}
     if analysis.decision is not None:
         for entry, group in zip(document["decision"]["groups"], analysis.decision.groups, strict=True):
             entry["sentence"] = advice_words.action(group)

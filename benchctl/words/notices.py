@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.warnings import NOTED
+from benchctl.words import warnings
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -31,7 +32,7 @@ class WarningGroup:
     """All warnings of a kind, which share their reason and remedy."""
 
     id: str
-    why: str
+    reason: str
     todo: str
     observations: list[tuple[str, str]]
     """(where, what was observed there)."""
@@ -46,8 +47,9 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
     """The warnings by kind, in their order; their number is the one that every report tells."""
     groups: dict[tuple[str, str, str, str], list[tuple[str, str]]] = {}
     for warning in analysis.warnings:
-        note = warning.seen if warning.id == NOTED else ""
-        groups.setdefault((warning.id, warning.why, warning.todo, note), []).append((warning.where, warning.seen))
+        seen = warnings.seen(warning)
+        key = (warning.id, warnings.why(warning), warnings.todo(warning), seen if warning.id == NOTED else "")
+        groups.setdefault(key, []).append((warning.where, seen))
     return [WarningGroup(*key[:3], observations) for key, observations in groups.items()]
 
 
@@ -64,5 +66,7 @@ def notices(run: RunData, analysis: Analysis) -> list[str]:
     sentences += [f"A cell failed: {cell}" for cell in analysis.failed_cells]
     sentences += [*run.integrity.findings, *run.damaged]
     for group in filter(lambda group: group.grave, grouped_warnings(analysis)):
-        sentences += [f"{observed} ({where})" for where, observed in group.observations] + [f"{group.why} {group.todo}"]
+        sentences += [f"{observed} ({where})" for where, observed in group.observations] + [
+            f"{group.reason} {group.todo}"
+        ]
     return sentences

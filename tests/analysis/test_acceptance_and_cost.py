@@ -17,6 +17,7 @@ from benchctl.reports.first_screen import first_screen
 from benchctl.reports.paste import card
 from benchctl.reports.tables.speed import acceptance as acceptance_table
 from benchctl.words.verdict import explanation
+from benchctl.words.warnings import seen
 
 DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4, "min": 1}}
 
@@ -115,7 +116,7 @@ def test_drafts_by_position_that_contradict_are_named(
     make_record: Any, make_run: Any, counters: dict[str, Any], message: str
 ) -> None:
     analysis = analyse_run(make_run([make_record(), spec(make_record, **counters)]))
-    assert any(one.id == "contradictory-counters" and one.seen.startswith(message) for one in analysis.warnings)
+    assert any(one.id == "contradictory-counters" and seen(one).startswith(message) for one in analysis.warnings)
 
 
 def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -127,7 +128,7 @@ def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: A
         records += [make_record("d4", n, **counters) for n in range(4)]
         records += [make_record("d8", n, **(counters | deeper)) for n in range(4)]
         analysis = analyse_run(make_run(records, make_manifest(kinds, 4, 1)))
-        return [one.seen for one in analysis.warnings if one.id == "depth-without-effect"]
+        return [seen(one) for one in analysis.warnings if one.id == "depth-without-effect"]
 
     (message,) = warned({})
     assert message == "d4 (depth 4) and d8 (depth 8) drafted and accepted the same numbers in all 4 answers."
@@ -212,7 +213,7 @@ def test_a_contradiction_is_reported_and_not_averaged(
     records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 2, 1)))
     kinds = ("contradictory-counters", "contradicted-count")
-    messages = [one.seen for one in analysis.warnings if one.id in kinds]
+    messages = [seen(one) for one in analysis.warnings if one.id in kinds]
     assert any(message in one.lower() and "code/1" in one and "code/0" not in one for one in messages), messages
     assert (overall(analysis).accepted, overall(analysis).rounds) == (6, 4)
 

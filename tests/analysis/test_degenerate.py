@@ -108,6 +108,7 @@ def test_answers_that_repeat_a_phrase_are_named(make_record: Any, make_manifest:
     ]
     manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-mod"}}, prompts=2, blocks=1)
     frame = make_frame(records, manifest, "baseline")
-    ((kind, where, what),) = check_repetitions(frame)
-    assert (kind, where) == ("repeating-answers", "baseline")
-    assert "1 of 2 answers" in what and "code/1: 60.0 %" in what
+    (observed,) = check_repetitions(frame)
+    assert (observed.id, observed.where) == ("repeating-answers", "baseline")
+    (fact,) = observed.facts
+    assert fact.values == {"repeating": {"count": 1, "first": ["code/1: 60.0 %"]}, "answers": 2}

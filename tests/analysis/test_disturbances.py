@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.warnings import seen
 
 QUIET = {
     "wall_s": 10.0,
@@ -44,7 +45,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
         for arm in arms
     ]
     manifest = make_manifest(arms, 2, 3, cells=cells, machine={"cores": 4})
-    return [(warning.id, warning.seen) for warning in analyse_run(make_run(records, manifest)).warnings]
+    return [(warning.id, seen(warning)) for warning in analyse_run(make_run(records, manifest)).warnings]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.recipes.adapters import remembers
+from benchctl.words.warnings import seen
 
 
 def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **second: Any) -> list[tuple[str, str, str]]:
@@ -21,7 +22,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **sec
         for index in range(3)
     ]
     analysis = analyse_run(make_run(records, make_manifest(arms, 3, 3)))
-    return [(warning.id, warning.where, warning.seen) for warning in analysis.warnings]
+    return [(warning.id, warning.where, seen(warning)) for warning in analysis.warnings]
 
 
 @pytest.mark.parametrize("kind", ["ngram-cache", "ngram-mod", ["ngram-mod", "draft-simple"]])
@@ -49,7 +50,7 @@ def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: A
     warm_up = make_record("spec", 0, task="warmup", phase="warmup", prompt_sha="a" * 64)
     records = [make_record(arm, prompt_sha="a" * 64, block=block) for block in range(3) for arm in arms]
     analysis = analyse_run(make_run([warm_up, *records], make_manifest(arms, 1, 3)))
-    assert [(warning.id, warning.seen) for warning in analysis.warnings] == [
+    assert [(warning.id, seen(warning)) for warning in analysis.warnings] == [
         ("repeated-prompts", "Sent before to the same process: 1 record (block 1, spec, code/0).")
     ]
 
@@ -65,7 +66,7 @@ def test_acceptance_of_new_and_repeated_prompts_is_reported(
         for index, (drafted, accepted) in enumerate(counts)
     ]
     analysis = analyse_run(make_run(records, make_manifest(arms, 2, 1)))
-    (message,) = [warning.seen for warning in analysis.warnings if warning.id == "repeated-prompts"]
+    (message,) = [seen(warning) for warning in analysis.warnings if warning.id == "repeated-prompts"]
     new, again = "25.0 % at 10 tok/s where a prompt was new", "87.5 % at 15 tok/s where it was repeated"
     assert message.endswith(f"Accepted: {new}, {again}.")
 
@@ -105,6 +106,6 @@ def test_blocks_of_an_endpoint_ask_the_same_process_again(make_record: Any, make
     (warning,) = [
         found for found in analyse_run(make_run(records, manifest)).warnings if found.id == "repeated-prompts"
     ]
-    assert "2 records (block 2, spec, code/0; block 3, spec, code/0)" in warning.seen
-    assert "25.0 %" in warning.seen
-    assert "87.5 %" in warning.seen
+    assert "2 records (block 2, spec, code/0; block 3, spec, code/0)" in seen(warning)
+    assert "25.0 %" in seen(warning)
+    assert "87.5 %" in seen(warning)

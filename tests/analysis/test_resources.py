@@ -83,9 +83,9 @@ def test_memory_is_the_most_of_all_blocks_and_swap_warns() -> None:
     assert (baseline.resident_bytes, baseline.checkpoint_bytes, baseline.device_bytes) == (300 * MIB, 7, None)
     assert spec.swapped_bytes == 64 * MIB
     manifest = build_manifest({"baseline": None, "spec": {}}, 1, 2).model_copy(update={"cells": cells})
-    observed = {kind: message for kind, _, message in check_disturbances(make_frame([build_record()], manifest))}
-    assert "64 MiB" in observed["swapping"]
-    assert observed["spilled"] == "spec: 20 of 29 layers are on the GPU."
+    observed = {row.id: row.facts[0] for row in check_disturbances(make_frame([build_record()], manifest))}
+    assert (observed["swapping"].code, observed["swapping"].values["value"]) == ("engine", 64)
+    assert observed["spilled"].values == {"spilled": ["spec: 20 of 29 layers are on the GPU"]}
 
 
 def test_what_the_sensors_showed_is_averaged_over_the_time_of_the_cells() -> None:

@@ -12,6 +12,7 @@ from benchctl.analysis import statistics
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.warnings import seen
 
 
 def row(analysis: Analysis, arm: str, task: str = ALL_TASKS) -> SpeedUp:
@@ -77,7 +78,7 @@ def test_failed_and_missing_prompts_are_counted(make_record: Any, make_run: Any,
     analysis = analyse_run(make_run(records, manifest))
     result = row(analysis, "spec")
     assert (result.pairs, result.pairs_missing) == (1, 4)
-    missing = {warning.where: warning.seen for warning in analysis.warnings if warning.id == "missing-records"}
+    missing = {warning.where: seen(warning) for warning in analysis.warnings if warning.id == "missing-records"}
     assert missing == {
         "baseline": "1 of 5 answers are missing or failed.",
         "spec": "4 of 5 answers are missing or failed.",

@@ -10,6 +10,7 @@ from benchctl.cli.app import app
 from benchctl.data.store import latest_run, open_run
 from benchctl.errors import GateError
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.warnings import seen
 from tests.cli.calls import call
 
 pytestmark = pytest.mark.slow
@@ -40,7 +41,7 @@ def test_a_damaged_target_warns_and_stops_a_strict_recipe(
     assert run.manifest.preflight.mode == "on"
     assert {record.label for record in run.records} == {"baseline"}
     (caution,) = (warning for warning in analyse_run(run).warnings if warning.id == "quantization-damage")
-    assert caution.seen in {finding.seen for finding in run.manifest.preflight.findings}
+    assert seen(caution) in {finding.seen for finding in run.manifest.preflight.findings}
 
     (empty_folder / "r.yaml").write_text(RECIPE + "preflight: strict\n")
     stopped = call(app, "run", "r.yaml", "--quiet")

@@ -8,6 +8,7 @@ import pytest
 
 from benchctl.analysis.results import Losslessness
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.warnings import seen
 from tests.lossless.replayed import codes
 
 ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
@@ -176,6 +177,6 @@ def test_a_baseline_that_breaks_a_rule_is_named(
     manifest.target = manifest.target.model_copy(update={"facts": {"end_tokens": [9]}})
     records = [make_record(arm, 1, **answer(4, "length")) for arm in ARMS]
     records += [make_record(arm, 0, **theirs) for arm in ARMS]
-    warned = [row.seen for row in analyse_run(make_run(records, manifest)).warnings if row.id == "baseline-endings"]
+    warned = [seen(row) for row in analyse_run(make_run(records, manifest)).warnings if row.id == "baseline-endings"]
     assert len(warned) == (rule is not None)
     assert rule is None or rule in warned[0].lower()

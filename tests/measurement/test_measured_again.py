@@ -20,6 +20,7 @@ from benchctl.measurement.runner import Runner
 from benchctl.measurement.schedule import fixed_blocks
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
+from benchctl.words.warnings import seen
 from tests.measurement.test_runner import execute
 from tests.measurement.toy_engine import ToyEngine, answer
 
@@ -62,7 +63,7 @@ def test_a_cell_that_pauses_is_measured_again_and_its_first_measurement_is_not_u
     assert {record.attempt for record in run.records if record.label == "spec" and record.phase == "measure"} == {1}
     assert (folder / "records.jsonl").read_text().count('"label":"spec"') == 2 * 3, "the first measurement is kept"
     warning = next(warning for warning in analyse_run(run).warnings if warning.id == "pause")
-    assert warning.seen == "Block 1 was measured again, since it paused for 4.0 s between two tokens of code/1."
+    assert seen(warning) == "Block 1 was measured again, since it paused for 4.0 s between two tokens of code/1."
 
 
 def test_a_cell_that_pauses_again_is_kept_and_named(
@@ -74,7 +75,7 @@ def test_a_cell_that_pauses_again_is_kept_and_named(
     run = open_run(folder)
     assert {record.attempt for record in run.records if record.label == "spec" and record.phase == "measure"} == {1}
     warning = next(warning for warning in analyse_run(run).warnings if warning.id == "pause")
-    assert "Block 1: 4.0 s between two tokens of code/1." in warning.seen
+    assert "Block 1: 4.0 s between two tokens of code/1." in seen(warning)
 
 
 def test_a_cell_in_which_the_machine_was_suspended_is_measured_again(
@@ -112,7 +113,7 @@ def test_a_disturbed_cell_is_measured_again_after_all_blocks_once(
     assert engine.steps[-1] == "baseline: stop" and engine.steps.count("baseline: start") == 6
     analysis = analyse_run(run)
     assert analysis.speedups[0].blocks == ([1, 2, 3, 4, 5] if again is USUAL else [1, 3, 4, 5])
-    evidence = [warning.seen for warning in analysis.warnings if warning.where == "baseline" and warning.id == "pause"]
+    evidence = [seen(warning) for warning in analysis.warnings if warning.where == "baseline" and warning.id == "pause"]
     assert evidence == ["Block 2 was measured again, since it ran 50 % slower than the arm's median cell."]
     assert [cells for cells in fixed_blocks([], recipe, prompts, writer, progress) if cells] == []
 
@@ -216,4 +217,4 @@ def test_a_process_that_never_was_steady_is_named(
     execute(scripted(seconds), recipe, prompts, writer)
     run = open_run(folder)
     assert [record.phase for record in run.records].count("warmup") == warm_ups
-    assert [w.seen for w in analyse_run(run).warnings if w.id == "unsteady"] == evidence
+    assert [seen(w) for w in analyse_run(run).warnings if w.id == "unsteady"] == evidence

@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 import pytest
 
-from benchctl.analysis.warnings import ADVICE
+from benchctl.analysis.warnings import KINDS
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
 from benchctl.engines.base import Rendered, Scores
 from benchctl.errors import GateError
@@ -52,7 +52,7 @@ def prepared(folder: Path, server: Path, **changes: Any) -> Prepared:
 
 
 def found(record: PreflightRecord) -> dict[str, str]:
-    assert {finding.id for finding in record.findings} <= set(ADVICE)
+    assert {finding.id for finding in record.findings} <= set(KINDS)
     return {finding.id: finding.seen for finding in record.findings}
 
 

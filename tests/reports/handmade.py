@@ -15,6 +15,7 @@ from benchctl.analysis.results import (
     Caution,
     Comparison,
     Cost,
+    Fact,
     Interval,
     Losslessness,
     SelfConsistency,
@@ -168,11 +169,9 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
         costs=costs,
         warnings=[
             Caution(
-                id="loaded-machine",
+                id="high-load",
                 where="block 1, baseline",
-                seen="A load average of 4.7 on 2 cores before the cell started.",
-                why="Other work takes turns with the engine, so its throughput is not the machine's.",
-                todo="Stop other jobs and run the cell again: benchctl run qwen2.5-coder --resume 20261121-110500-3fa9",
+                facts=[Fact(code="text", values={"text": "A load average of 4.7 on 2 cores before the cell started."})],
             )
         ],
     )

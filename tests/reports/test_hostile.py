@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from benchctl.analysis.results import Analysis, Caution, Verdict
+from benchctl.analysis.results import Analysis, Caution, Fact, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports.page import hashes, scripts
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
@@ -31,7 +31,7 @@ def poisoned() -> Analysis:
     verdict = Verdict.model_validate(
         clean.verdicts[0].model_dump() | {"setting": HOSTILE, "reason": "refused", "refusal": HOSTILE}
     )
-    warning = Caution(id="x", where=HOSTILE, seen=HOSTILE, why=HOSTILE, todo=HOSTILE)
+    warning = Caution(id="x", where=HOSTILE, facts=[Fact(code="text", values={"text": HOSTILE})])
     rows = [row.model_copy(update={"task": HOSTILE if row.task == "ja_chat" else row.task}) for row in clean.speedups]
     texts = {"failed_cells": [HOSTILE], "verdicts": [verdict], "warnings": [warning], "speedups": rows}
     return clean.model_copy(update=names | texts)

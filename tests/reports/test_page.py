@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchctl.analysis.results import Analysis, Verdict
+from benchctl.analysis.results import Analysis, Fact, Verdict
 from benchctl.data.manifest import RunStatus
 from benchctl.data.store import RunData
 from benchctl.reports.write import render_files
@@ -149,7 +149,8 @@ def test_evidence_is_folded_and_damage_is_not(run_data: RunData, analysis: Analy
 
 
 def test_a_warning_about_the_evidence_is_on_the_first_screen(run_data: RunData, analysis: Analysis) -> None:
-    grave = analysis.warnings[0].model_copy(update={"id": "changed-evidence", "seen": "A file was changed."})
+    fact = Fact(code="text", values={"text": "A file was changed."})
+    grave = analysis.warnings[0].model_copy(update={"id": "changed-evidence", "facts": [fact]})
     text = page_of(run_data, analysis.model_copy(update={"warnings": [grave]})).unfolded
     assert text.index("A file was changed.") < text.index("Decode tok/s")
 

@@ -22,6 +22,7 @@ from benchctl.experiments.sampling.judge import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from benchctl.lossless.judge.run import analyse_run, judge
 from benchctl.measurement.resume import resume_run
+from benchctl.words.warnings import seen
 from tests.cli.calls import call
 from tests.kept_runs import ROOT, RUNS
 from tests.resealed import reseal, write_sealed
@@ -64,7 +65,7 @@ def nothing_is_concluded(run: Path, *words: str) -> None:
     assert {(verdict.speed, verdict.lossless) for verdict in analysis.verdicts} == {("unknown", "undetermined")}
     (warning,) = [warning for warning in analysis.warnings if warning.id == "changed-evidence"]
     for word in words:
-        assert word in warning.seen, warning.seen
+        assert word in seen(warning), seen(warning)
         assert all(word in verdict.refusal for verdict in analysis.verdicts)
     assert data.records and any(verdict.speedup for verdict in analysis.verdicts)
 
@@ -129,7 +130,7 @@ def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
         "ngram": "identical",
     }
     (warning,) = [warning for warning in analysis.warnings if warning.id == "changed-scores"]
-    assert "was changed after it was written" in warning.seen
+    assert "was changed after it was written" in seen(warning)
 
 
 def test_scores_of_another_run_are_not_used(run: Path, tmp_path: Path) -> None:

@@ -39,6 +39,6 @@ def test_an_arm_without_a_rate_is_not_called_undecided() -> None:
     verdicts = [row.model_copy(update=unknown if row.arm == "ngram" else slower) for row in analysis.verdicts]
     analysis = analysis.model_copy(update={"verdicts": verdicts, "warnings": [], "decision": None})
     assert headline(analysis).endswith("slower, 0.50×; ngram has no rate.")
-    counts = Caution(id="contradicted-count", where="ngram", seen="", why="", todo="")
+    counts = Caution(id="contradicted-count", where="ngram", facts=[])
     contradicted = headline(analysis.model_copy(update={"warnings": [counts]}))
     assert contradicted.endswith("slower, 0.50×; ngram has no rate: its counts contradict each other.")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchctl.analysis.accuracy import Accuracy, ArmAccuracy
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Candidate, Experiment, NoDraft, Stopping
-from benchctl.words import accuracy, advice, experiment, stopping, verdict
+from benchctl.analysis.results import (
+    ALL_TASKS,
+    Advice,
+    Analysis,
+    Candidate,
+    Caution,
+    Experiment,
+    Fact,
+    NoDraft,
+    Stopping,
+)
+from benchctl.words import accuracy, advice, experiment, stopping, verdict, warnings
 from tests.reports.handmade import build_analysis, decided
 
 FASTER = Interval(low=1.1, high=1.4, method="")
@@ -295,3 +307,69 @@ def test_the_loss_of_right_answers_that_is_found(detectable: float | None, sente
     arm = ArmAccuracy(arm="a", baseline="baseline", prompts=24, detectable=detectable, **counts)
     assert accuracy.sentence(Accuracy(arms=[first, arm])) == sentence
     assert accuracy.sentence(Accuracy(arms=[first])) == ""
+
+
+ONE = {"count": 1, "first": ["block 1, a, code/0"]}
+MANY = {"count": 5, "first": ["a/0", "b/1", "c/2"]}
+NAMED = "5 records (a/0; b/1; c/2; and 2 more)"
+SHARED = {"busy": 2, "cells": 6, "worst": "block 1, a", "used": 0.5, "stolen": 0.31, "cores": 2}
+WARNINGS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("changed-evidence", "texts", {"texts": {"count": 4, "first": ["One.", "Two.", "Three."]}},
+     "One. Two. Three. And 1 more."),
+    ("failed-cell", "failed", {"reason": "It died.", "log": "logs/a.log"}, "It died. (log: logs/a.log)"),
+    ("searched", "none yet", {"settings": 4, "blocks": 2, "chosen": None},
+     "It searched 4 settings over 2 blocks; none is chosen yet."),
+    ("missing-records", "missing", {"missing": 2, "planned": 18}, "2 of 18 answers are missing or failed."),
+    ("damaged-records", "hashes", {"records": ONE}, "Text and hash do not match: 1 record (block 1, a, code/0)."),
+    ("contradicted-count", "count", {"reason": "the usage differs", "records": MANY, "tokens": 7},
+     f"The usage differs: {NAMED}; the first counts 7 tokens."),
+    ("token-ids-withheld", "withheld for a reason", {"records": MANY, "reason": "broken UTF-8"},
+     f"{NAMED} (broken UTF-8)."),
+    ("first-event", "limit", {"unrated": 6, "answers": 18, "limit": 201.0},
+     "6 of 18 answers have no decode rate; it is at least 201.0 tok/s (median)."),
+    ("few-blocks", "one", {"blocks": 1}, "One block: no interval between runs."),
+    ("baseline-not-reproducible", "differing", {"differing": MANY, "prompts": 8},
+     "5 of 8 prompts are answered differently from block to block: a/0, b/1, c/2, …."),
+    ("unequal-work", "matched", {"pairs": 9, "pairs_unequal": 3, "pooled": 1.2, "length_matched": 0.86},
+     "3 of 9 pairs have another length or finish reason; the speed-up is 1.20×, with each pair cut to the length that "
+     "both reached 0.86×."),
+    ("depth-without-effect", "same counts", {"arms": ["a (depth 2)", "b (depth 4)"], "answers": 6},
+     "a (depth 2) and b (depth 4) drafted and accepted the same numbers in all 6 answers."),
+    ("repeated-prompts", "acceptance", {"new": 0.25, "new_rate": None, "repeated": 0.875, "repeated_rate": 12.345},
+     "Accepted: 25.0 % where a prompt was new, 87.5 % at 12.3 tok/s where it was repeated."),
+    ("drift", "drift", {"before": 9.5, "after": 5.5, "percent": -42.1},
+     "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts."),
+    ("throttling", "gpu", {"cells": 1, "worst": "block 1, a", "value": 0.12},
+     "Heat slowed the GPU in 1 cell, most in block 1, a: 12 % of the time."),
+    ("swapping", "disk", {"cells": 3, "worst": "block 1, a", "value": 1234},
+     "The engine waited for the disk in 3 cells, most in block 1, a: 1,234 times."),
+    ("high-load", "both", SHARED,
+     "2 of 6 cells had to share the cores; in the worst, block 1, a, other programs used 0.5 of 2 cores and the host "
+     "of this virtual machine took 0.3."),
+    ("high-load", "host", SHARED,
+     "2 of 6 cells had to share the cores; in the worst, block 1, a, the host of this virtual machine took 0.3 of 2 "
+     "cores."),
+    ("rate-not-kept", "latency grew", {"rate": 2.0, "growth": 0.5, "growth_low": 0.25},
+     "The server did not keep up with 2 requests per second: latency grew by 0.50 s (at least 0.25 s) for each second "
+     "of sending."),
+    ("from-the-future", "text", {"text": "Something {odd}."}, "Something {odd}."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "code", "values", "sentence"), WARNINGS)
+def test_a_warning_says_what_was_observed(kind: str, code: str, values: dict[str, Any], sentence: str) -> None:
+    assert warnings.seen(Caution(id=kind, where="run", facts=[Fact(code=code, values=values)])) == sentence
+
+
+def test_every_code_of_a_warning_has_its_text() -> None:
+    """An observation with a literal kind and code names a template of warnings.toml."""
+    folder = Path(__file__).parents[2] / "benchctl" / "analysis"
+    calls = [
+        [argument.value for argument in (node.args[0], node.args[2]) if isinstance(argument, ast.Constant)]
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "observation"
+    ]
+    named = [(str(pair[0]), str(pair[1])) for pair in calls if len(pair) == 2]
+    assert len(named) > 15
+    assert [pair for pair in named if pair[1] not in {"text", *warnings.TEXTS[pair[0]].seen}] == []

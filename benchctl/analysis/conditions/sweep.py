@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.cells import axes_of, states
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, LevelDoubt, NotJudged, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
-from benchctl.analysis.record_checks import Observation
+from benchctl.analysis.record_checks import Observation, observation
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
 from benchctl.analysis.round_model import join_rounds
@@ -112,22 +112,19 @@ def check_levels(levels: Sequence[Level]) -> Iterator[Observation]:
     for row in levels:
         slots = row.concurrency if row.rate is None else 1
         if slots > 1 and row.in_flight is not None and row.in_flight < FILLED * slots:
-            sentence = f"At concurrency {row.concurrency} only {row.in_flight:.1f} requests were in flight on average."
-            yield "not-filled", row.arm, sentence
+            counts = {"concurrency": row.concurrency, "in_flight": row.in_flight}
+            yield observation("not-filled", row.arm, "in flight", **counts)
         arrival = row.arrival
         if arrival is None:
             continue
         if arrival.kept_up is False:
-            evidence = f"{arrival.given_up} of {row.planned} timed out. Quantiles of latency count these as longest."
-            if not arrival.given_up:
-                grew = f"latency grew by {arrival.growth:.2f} s (at least {arrival.growth_low:.2f} s)"
-                evidence = f"{grew} for each second of sending."
-            sentence = f"The server did not keep up with {row.rate:g} requests per second: {evidence}"
-            yield "rate-not-kept", row.arm, sentence
+            values: dict[str, Any] = {"rate": row.rate, "given_up": arrival.given_up, "planned": row.planned}
+            values |= {"growth": arrival.growth, "growth_low": arrival.growth_low}
+            yield observation("rate-not-kept", row.arm, "given up" if arrival.given_up else "latency grew", **values)
         late, usual = arrival.late_p95_s, row.e2e.median
         if late is not None and late > LATE_S and (usual is None or late > LATE_SHARE * usual):
-            which = "one request in twenty" if row.requests >= 40 else "the latest request"
-            yield "late-client", row.arm, f"benchctl sent {which} {1000 * late:.0f} ms or more after its time."
+            code = "one in twenty" if row.requests >= 40 else "latest"
+            yield observation("late-client", row.arm, code, milliseconds=1000 * late)
 
 
 def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observation]) -> Analysis:
@@ -148,7 +145,7 @@ def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observa
         and (warning.id not in EXPECTED_WHEN_OVERLAPPING or part.baseline not in overlapping)
     ]
     warnings += cautions([*disturbances, *check_levels(sweep.levels)])
-    distinct = {(warning.id, warning.where, warning.seen): warning for warning in warnings}
+    distinct = {warning.model_dump_json(): warning for warning in warnings}
     baseline = next(row.of for row in sweep.levels if row.is_baseline)
     return parts[0].model_copy(
         update={

@@ -12,6 +12,7 @@ from benchctl.analysis.conditions.load import latency_growth
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.warnings import seen
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 from tests.oracle.reading import Reading
 
@@ -44,8 +45,8 @@ def test_a_server_that_falls_behind_is_reported(tmp_path: Path) -> None:
     kept_up = {row.arm: row.arrival.kept_up for row in result.sweep.levels if row.arrival}
     assert kept_up == {"baseline-r0.5": True, "spec_d4-r0.5": True, "baseline-r4": False, "spec_d4-r4": False}
     behind = [warning for warning in result.warnings if warning.id == "rate-not-kept"]
-    assert [late.where for late in behind] == ["baseline-r4", "spec_d4-r4"]
-    assert "did not keep up" in behind[0].seen
+    assert [warning.where for warning in behind] == ["baseline-r4", "spec_d4-r4"]
+    assert "did not keep up" in seen(behind[0])
     assert result.sweep.crossings == []
 
 
@@ -72,7 +73,7 @@ def test_requests_that_were_given_up_are_longer_than_all_others(tmp_path: Path) 
     assert row.arrival.kept_up is False, "although those that were answered never waited"
     assert row.e2e.median is not None
     assert (row.e2e.p95, row.ttft.p95) == (None, None)
-    (message, _) = [warning.seen for warning in analysis.warnings if warning.id == "rate-not-kept"]
+    (message, _) = [seen(warning) for warning in analysis.warnings if warning.id == "rate-not-kept"]
     assert "48 of 99 timed out" in message
 
 
