@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
 from benchctl.engines.common.drafts import Tally
@@ -144,23 +144,15 @@ class LaunchedServer:
         return _ended(f"{message}: {reason}.", "crash", self._process, self.launch_cause)
 
 
-class Probed(Protocol):
-    """The result of probing a program."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The part that does not depend on the engine."""
-
-
-Package = TypeVar("Package")
+Facts = TypeVar("Facts")
 
 
 @dataclass(frozen=True)
-class PackageProbe(Generic[Package]):
-    """The result of probing a Python package: its capabilities, and the facts that its adapter needs for commands."""
+class Probe(Generic[Facts]):
+    """The result of probing a program: its capabilities, and the facts that its adapter needs for commands."""
 
     capabilities: Capabilities
-    package: Package
+    facts: Facts
 
     @property
     def program(self) -> Path:
@@ -199,7 +191,7 @@ class LaunchedEngine(ABC, Generic[OwnSpec]):
 
     @property
     @abstractmethod
-    def _probe(self) -> Probed:
+    def _probe(self) -> Probe[Any]:
         """What the program can do. Raises EngineError (`launch`), UsageError."""
 
     def locate(self) -> FoundBinary:

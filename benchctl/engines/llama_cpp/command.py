@@ -6,7 +6,6 @@ and the manifest shows all of it.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.spec_flags import SET_BY_KEYS, speculation_args
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import IS_OPTION
+from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import copies, takes_draft
 
@@ -168,10 +168,9 @@ def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
     for argument in _flags_in(args):
         flag = flags.get(argument)
         if flag is None:
-            near = difflib.get_close_matches(argument, flags.names(), n=1)
-            hint = f"; did you mean {near[0]}?" if near else "."
-            hint = "; write its value as an item of its own." if "=" in argument else hint
-            problems.append(f"This llama-server has no flag {argument}{hint}")
+            hint = did_you_mean(argument, flags.names())
+            hint = " Write its value as an item of its own." if "=" in argument else hint
+            problems.append(f"This llama-server has no flag {argument}.{hint}")
             continue
         instead = next((_RESERVED[name] for name in flag.names if name in _RESERVED), None)
         if flag.removed:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Launch, Pass
-from benchctl.engines.common.launched_server import LaunchedEngine
+from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
@@ -25,7 +25,7 @@ from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
-from benchctl.engines.llama_cpp.probe import Probe, probe_server
+from benchctl.engines.llama_cpp.probe import Flags, probe_server
 from benchctl.engines.llama_cpp.score import (
     LlamaScorer,
     LogitShift,
@@ -77,7 +77,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         return replace(binary, hashes={"sha256": file_sha256(binary.path), "siblings": sibling_hashes(binary.path)})
 
     @cached_property
-    def _probe(self) -> Probe:
+    def _probe(self) -> Probe[Flags]:
         binary = self._binary
         probe = probe_server(binary.path, binary.found_in, self._spec.env)
         build = Build.read(binary.path.parent.parent) if binary.found_in == "bundled" else None
@@ -88,7 +88,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the binary cannot do, all of it at once. Raises UsageError; returns warnings."""
-        flags, warnings = self._probe.flags, []
+        flags, warnings = self._probe.facts, []
         problems = self._recipe_problems(
             recipe.arms, {}, lambda args: argument_problems(args, flags), lambda arm: self._problems_of(arm, models)
         )
@@ -109,7 +109,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         return warnings
 
     def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
-        flags, speculation = self._probe.flags, arm.speculation
+        flags, speculation = self._probe.facts, arm.speculation
         if speculation is not None:
             yield from speculation_problems(speculation, flags)
             without_draft = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
@@ -122,7 +122,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
         draft = None if models.draft is None else read_header(models.draft.path).text("general.architecture") or ""
-        return worth_trying(draft, read_facts(models.target.path).mtp_layers, self._probe.flags)
+        return worth_trying(draft, read_facts(models.target.path).mtp_layers, self._probe.facts)
 
     def _device_problems(self) -> list[str]:
         device, listed = self._spec.device, self._devices
@@ -143,7 +143,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe = self._probe
-        argv = command_line(probe.binary, probe.flags, self._spec, arm, models, self._devices or ())
+        argv = command_line(probe.program, probe.facts, self._spec, arm, models, self._devices or ())
         env = engine_environment(os.environ, self._spec.env)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=arm.overlapping)
 
@@ -151,7 +151,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""
         if name == CONVERTER:
             return converter_script()
-        return find_tool(name, self._probe.binary)
+        return find_tool(name, self._probe.program)
 
     def quantizer(self) -> Path:
         """Return llama-quantize of the same build, else any. Raises EngineError (`launch`)."""
@@ -163,24 +163,24 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-        return start_server(launch, log_path, self._spec, self._probe.flags)
+        return start_server(launch, log_path, self._spec, self._probe.facts)
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
-        return self._scorer(launch, unsplit(with_one_slot(launch.argv), self._probe.flags), log_path, sampling)
+        return self._scorer(launch, unsplit(with_one_slot(launch.argv), self._probe.facts), log_path, sampling)
 
     def start_slot_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaScorer:
         """Start the target alone with the slots of `launch`. Raises EngineError (`launch`, `health`)."""
-        return self._scorer(launch, unsplit(launch.argv, self._probe.flags), log_path, sampling)
+        return self._scorer(launch, unsplit(launch.argv, self._probe.facts), log_path, sampling)
 
     def _scorer(self, launch: Launch, argv: tuple[str, ...], log_path: Path, sampling: Sampling) -> LlamaScorer:
-        server, splits = self.start(replace(launch, argv=argv), log_path), split_batch(launch.argv, self._probe.flags)
+        server, splits = self.start(replace(launch, argv=argv), log_path), split_batch(launch.argv, self._probe.facts)
         left_out = end_tokens(read_header(Path(server.model))) if sampling.ignore_eos else frozenset()
         return LlamaScorer(server, argv, splits=splits, left_out=left_out, shift=LogitShift(sampling))
 
     def traced(self, launch: Launch) -> Launch | None:
         """Return the launch with a log that times every pass; `None` where this llama-server has no such level."""
-        verbosity = self._probe.flags.get("-lv")
+        verbosity = self._probe.facts.get("-lv")
         if verbosity is None or "5: debug" not in verbosity.description:
             return None
         return replace(launch, argv=(*launch.argv, "-lv", "5"))

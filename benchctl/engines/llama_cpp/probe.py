@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from benchctl.engines.base import Capabilities
+from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import NoAnswerError, short_run, sibling_hashes
@@ -190,16 +191,7 @@ _VERSION = re.compile(
 _DEVICE = re.compile(r"^\s+(\w+): (.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Probe:
-    """The result of probing: the capabilities, and the flags that the adapter needs for commands."""
-
-    binary: Path
-    capabilities: Capabilities
-    flags: Flags
-
-
-def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe[Flags]:
     """Probe what `binary` can do, in the environment that it will run in; `added` is the recipe's `engine.env`.
 
     Raises EngineError (`launch`) when it is no llama-server that runs here.
@@ -238,7 +230,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
             "siblings": sibling_hashes(binary),
         },
     )
-    return Probe(binary, capabilities, flags)
+    return Probe(capabilities, flags)
 
 
 def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:

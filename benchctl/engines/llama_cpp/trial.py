@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchctl.engines.base import Launch
+from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
-from benchctl.engines.llama_cpp.probe import Probe, probe_server
+from benchctl.engines.llama_cpp.probe import Flags, probe_server
 from benchctl.engines.llama_cpp.server import start_server
 from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.errors import EngineError
@@ -139,11 +140,11 @@ def check_quantized(binary: Path) -> Check:
     return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", reason)
 
 
-def _request(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
+def _request(probe: Probe[Flags], model: Path, arm: Arm, log: Path) -> None:
     resolved = ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),))
     spec = LlamaCppSpec(context=256, health_timeout_s=60, request_timeout_s=60)
-    argv = command_line(probe.binary, probe.flags, spec, arm, ResolvedPair(resolved, resolved))
-    server = start_server(Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags)
+    argv = command_line(probe.program, probe.facts, spec, arm, ResolvedPair(resolved, resolved))
+    server = start_server(Launch(argv, engine_environment(os.environ, {})), log, spec, probe.facts)
     try:
         server.ask(completion_body(_PROMPT, _SAMPLING, stream=False))
     finally:

@@ -31,7 +31,7 @@ from benchctl.engines.common.endpoint import (
     TokenizingTarget,
     short_line,
 )
-from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
+from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
@@ -73,12 +73,12 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     poll_s = 0.25
 
     @cached_property
-    def _probe(self) -> PackageProbe[Package]:
+    def _probe(self) -> Probe[Package]:
         return probe_sglang(self._binary.path, self._binary.found_in, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
-        package, warnings = self._probe.package, []
+        package, warnings = self._probe.facts, []
         problems = self._recipe_problems(
             recipe.arms,
             command.REFUSED_VARIABLES,
@@ -97,7 +97,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
-        argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
+        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models)
         settings = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
         env = engine_environment(os.environ, settings)
         return Launch(argv, env, set_by_us=tuple(settings), overlapping=arm.overlapping)
@@ -106,7 +106,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=False), free_port()
         argv = launch.command(port)
-        if _CONFIG in self._probe.package.options:  # the option --api-key could be read in the list of processes
+        if _CONFIG in self._probe.facts.options:  # the option --api-key could be read in the list of processes
             settings = access.folder / "settings.yaml"
             settings.write_text(json.dumps({"api-key": access.key}))
             argv += [_CONFIG, str(settings)]
@@ -126,12 +126,12 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         return SglangScorer(self.start(launch, log_path), launch.argv, MOST_LOGPROBS)
 
 
-def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
+def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**command.own_settings(cpu=False), **added})
     question = Question("sglang", python, python, _SCRIPT, env, added)
 
-    def read(facts: dict[str, Any]) -> PackageProbe[Package]:
+    def read(facts: dict[str, Any]) -> Probe[Package]:
         package = Package(
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
@@ -154,7 +154,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
                 "sha256": facts.get("record_sha256"),
             },
         )
-        return PackageProbe(capabilities, package)
+        return Probe(capabilities, package)
 
     return question.answered("This SGLang", _FIX, read)
 

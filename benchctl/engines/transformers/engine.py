@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.engines.base import Capabilities, Launch, Scores
-from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
+from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
@@ -133,12 +133,12 @@ SETTINGS: Mapping[str, str] = {
 """Variables that benchctl adds to the server's environment. Other variables are set for every engine."""
 
 
-def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[dict[str, Any]]:
+def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe[dict[str, Any]]:
     """Probe a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**SETTINGS, **added})
     question = Question("transformers", binary.path, binary.path, _SCRIPT, env, added)
 
-    def read(facts: dict[str, Any]) -> PackageProbe[dict[str, Any]]:
+    def read(facts: dict[str, Any]) -> Probe[dict[str, Any]]:
         versions = {name: str(package["version"]) for name, package in facts["distributions"].items()}
         records = {name: package["record_sha256"] for name, package in facts["distributions"].items()}
         files = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in sorted(SERVER.rglob("*.py")))
@@ -162,7 +162,7 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
                 "siblings": {name: value for name, value in records.items() if value},
             },
         )
-        return PackageProbe(capabilities, {name: tuple(map(str, facts[name])) for name in ("devices", "drafters")})
+        return Probe(capabilities, {name: tuple(map(str, facts[name])) for name in ("devices", "drafters")})
 
     return question.answered("transformers in this Python", INSTALL, read)
 
@@ -184,12 +184,12 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return SEARCH.find(self._spec.binary, self._option)
 
     @cached_property
-    def _probe(self) -> PackageProbe[dict[str, Any]]:
+    def _probe(self) -> Probe[dict[str, Any]]:
         return probe_python(self._binary, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the server cannot do, all of it at once. Raises UsageError; returns warnings."""
-        folder, spec, devices = models.target.path, self._spec, self._probe.package["devices"]
+        folder, spec, devices = models.target.path, self._spec, self._probe.facts["devices"]
         problems = [f"engine.env: {text}" for text in refused_variables(spec.env)]
         if spec.args:
             problems.append(f"engine.args: {_NO_ARGS}")
@@ -212,7 +212,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
     def _lacking(self, speculation: Speculation) -> list[str]:
         """Return a problem if the server's Python lacks the package of a drafter that this Python has."""
         (name,) = speculation.types
-        if method_of(name) in METHODS or name in self._probe.package["drafters"]:
+        if method_of(name) in METHODS or name in self._probe.facts["drafters"]:
             return []
         return [f"{name}: the package that brings it is not installed in {self._probe.program}, which runs the server."]
 

@@ -29,7 +29,7 @@ from benchctl.engines.common.endpoint import (
     TokenizingTarget,
     short_line,
 )
-from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
+from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import PythonEnvironment, Question, named_types
@@ -168,7 +168,7 @@ _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Point engine.binary, --engine-binary or {VARIABLE} at the program `vllm` of a working installation."
 
 
-def probe_vllm(program: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
+def probe_vllm(program: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe[Package]:
     """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     return _question(program, added).answered("This vLLM", _FIX, partial(_probe_of, program))
 
@@ -178,7 +178,7 @@ def _question(program: FoundBinary, added: Mapping[str, str] = MappingProxyType(
     return Question("vllm", program.path, python_of(program.path), _SCRIPT, env, added)
 
 
-def _probe_of(program: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Package]:
+def _probe_of(program: FoundBinary, facts: Mapping[str, Any]) -> Probe[Package]:
     package = Package(**{**facts, "version": facts["distributions"]["vllm"]["version"]})
     capabilities = Capabilities(
         kind="vllm",
@@ -201,7 +201,7 @@ def _probe_of(program: FoundBinary, facts: Mapping[str, Any]) -> PackageProbe[Pa
             **_identity(facts["distributions"]),
         },
     )
-    return PackageProbe(capabilities, package)
+    return Probe(capabilities, package)
 
 
 def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str, object]:
@@ -226,12 +226,12 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     search = SEARCH
 
     @cached_property
-    def _probe(self) -> PackageProbe[Package]:
+    def _probe(self) -> Probe[Package]:
         return probe_vllm(self._binary, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
-        package = self._probe.package
+        package = self._probe.facts
         problems = self._recipe_problems(
             recipe.arms,
             command.REFUSED_VARIABLES,
@@ -247,7 +247,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return warnings
 
     def _unfit(self, target: ResolvedModel) -> Iterator[str]:
-        requested, platform = self._spec.device, self._probe.package.platform
+        requested, platform = self._spec.device, self._probe.facts.platform
         if requested not in ("auto", platform):
             yield f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."
         longest = folder_facts(target.path)["context_length"]
@@ -257,13 +257,13 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
-        return command.worth_trying(self._probe.package, models)
+        return command.worth_trying(self._probe.facts, models)
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         probe = self._probe
-        settings = command.own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
-        argv = command.command_line(probe.program, probe.package, self._spec, arm, models)
+        settings = command.own_settings(cpu=probe.facts.cpu, prefix=probe.facts.prefix, threads=self._spec.threads)
+        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models)
         env = engine_environment(os.environ, {**settings, **self._spec.env})
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 
@@ -272,7 +272,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         model = launch.argv[2]
         if not (Path(model) / "config.json").is_file():  # vLLM would report it as a name on the hub
             raise EngineError(f"There is no model in {model}.", kind="launch", fix="It must hold config.json.")
-        access, port = make_access(by_socket="--uds" in (self._probe.package.options or {})), free_port()
+        access, port = make_access(by_socket="--uds" in (self._probe.facts.options or {})), free_port()
         argv = launch.command(port)
         if access.socket_path is not None:
             argv += ["--uds", str(access.socket_path)]  # host and port are then unused

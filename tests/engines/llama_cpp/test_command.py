@@ -114,7 +114,7 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--flash-atn", "on"], "did you mean --flash-attn?"),
+        (["--flash-atn", "on"], "Did you mean '--flash-attn'?"),
         (["--qqqqqqq"], "has no flag --qqqqqqq."),
         (["--flash-attn=on"], "value as an item of its own"),
         (["on"], "`on` is not a flag"),

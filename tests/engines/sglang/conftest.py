@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.common.launched_server import PackageProbe
+from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.command import Package
 from benchctl.engines.sglang.engine import SglangEngine, probe_sglang
@@ -49,7 +49,7 @@ def pair(tmp_path: Path) -> ResolvedPair:
 def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember what a package said by its fault: asking starts a Python each time."""
 
-    def remembered(python: Path, found_in: str, added: Mapping[str, str]) -> PackageProbe[Package]:
+    def remembered(python: Path, found_in: str, added: Mapping[str, str]) -> Probe[Package]:
         fault = added.get("FAKE_FAULT", "")
         if fault not in _PROBED:
             _PROBED[fault] = probe_sglang(python, found_in, added)
@@ -59,7 +59,7 @@ def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchctl.engines.sglang.engine.probe_sglang", remembered)
 
 
-_PROBED: dict[str, PackageProbe[Package]] = {}
+_PROBED: dict[str, Probe[Package]] = {}
 
 
 def spec_of(python: Path, fault: str = "", **keys: Any) -> SglangSpec:

@@ -12,7 +12,7 @@ import pytest
 
 from benchctl.engines.base import Capabilities, Ledger
 from benchctl.engines.common.drafts import Tally
-from benchctl.engines.common.launched_server import PackageProbe
+from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.transformers import engine as find
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
@@ -34,7 +34,7 @@ def engine_of(**keys: Any) -> TransformersEngine:
     """An engine that was asked already: it has a CPU alone."""
     engine = TransformersEngine(spec_of(**keys))
     capabilities = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
-    engine.__dict__["_probe"] = PackageProbe(capabilities, {"devices": ("cpu",), "drafters": ()})
+    engine.__dict__["_probe"] = Probe(capabilities, {"devices": ("cpu",), "drafters": ()})
     return engine
 
 

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.common.launched_server import PackageProbe
+from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
 from benchctl.engines.transformers.methods import GROUP, registered
@@ -68,7 +68,7 @@ def test_no_package_replaces_a_method_of_benchctls_own() -> None:
 def refused(drafters: tuple[str, ...], folder: Path, **options: Any) -> str:
     engine = TransformersEngine(TransformersSpec(kind="transformers", device="cpu", context=512))
     capabilities = Capabilities("transformers", Path("/python"), "recipe", "transformers 5.19.0", "5.19.0", None, ())
-    engine.__dict__["_probe"] = PackageProbe(capabilities, {"devices": ("cpu",), "drafters": drafters})
+    engine.__dict__["_probe"] = Probe(capabilities, {"devices": ("cpu",), "drafters": drafters})
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     try:
         engine.check(recipe_of(arm_of("self-toy", max=4, options=options), draft=False), models)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.common.launched_server import PackageProbe
+from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.engine import VllmEngine
@@ -26,7 +26,7 @@ OPTIONS = {"--enable-per-request-metrics": 0, "--speculative-config": None, "--p
 def engine_of(package: Package, spec: VllmSpec) -> VllmEngine:
     engine = VllmEngine(spec)
     able = Capabilities("vllm", Path("/venv/bin/vllm"), "option", None, None, None, ())
-    engine.__dict__["_probe"] = PackageProbe(able, package)
+    engine.__dict__["_probe"] = Probe(able, package)
     return engine
 
 

@@ -107,7 +107,7 @@ def test_the_package_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert probe.capabilities.speculation_types == ("ngram-simple", "suffix")
     assert probe.capabilities.version == "vLLM 0.99.0+cpu on cpu"
     assert probe.capabilities.details["siblings"] == {"torch": "ab"}
-    assert probe.package.cpu
+    assert probe.facts.cpu
     assert probe_vllm(result) == probe
     assert (tmp_path / "env" / "asked").read_text() == "x"
     (packages / "vllm-1.dist-info").mkdir()
