@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class BenchctlError(Exception):
-    """A problem, told to the person who must act.
+    """A problem, written for the person who must act.
 
     `what` is a sentence; `where` names the place (file:line: key, a cell, a URL); `fix` says what to do next;
     `installs` is what `benchctl engines install` would have to be given to mend it: `llama.cpp --cuda`.

@@ -1,4 +1,4 @@
-"""Writing files that nobody else chose: no link in a folder of somebody else's leads a write to the user's own files.
+"""Writing files without following links: a link in another person's folder never leads a write to the user's files.
 
 A file is written whole under a random name and then renamed, so that it is there as a whole or as it was before. A file
 that grows (records, a log) is opened without following a link in its place.

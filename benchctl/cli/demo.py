@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RECIPE, PADDED_RECIPE, WIDE = "quickstart", "padded", "tiny-hybrid-wide"
 ARMS = {RECIPE: ("spec_d8", "ngram"), PADDED_RECIPE: ("spec_d8",)}
-"""Of each recipe, those that the demo measures: both halves are to take a minute together."""
+"""The arms of each recipe that the demo measures. Both halves together take about a minute."""
 
 
 def demo(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchctl.machine.doctor import Check
 
 _SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "unknown": ("?", "dim")}
-"""Of a check by its state, with the style of its line."""
+"""The sign of a check and the style of its line, by its state."""
 
 app = typer.Typer(help="Find, install and check engines, and this machine.", no_args_is_help=True)
 

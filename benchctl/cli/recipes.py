@@ -259,7 +259,7 @@ def schema(
 
 
 def _openings(recipe: Recipe, path: Path) -> list[Opening]:
-    """Return what a valid recipe asks for and nobody trusted."""
+    """Return what a valid recipe asks for that still needs trust."""
     from benchctl.data.store import MANIFEST
     from benchctl.permissions import is_trusted, program_opening
     from benchctl.recipes.trust import find_openings

@@ -87,7 +87,7 @@ class MemoryRecord(Part):
     device: int | None = None
     """Likewise."""
     checkpoint: int | None = None
-    """Of a sequence's recurrent state, from the engine's log: target and draft together."""
+    """Bytes of a checkpoint of a sequence's recurrent state, from the engine's log: target and draft together."""
     spilled: str | None = None
     """Which part of the model is not on the device of the rest, from the engine's log; a sentence."""
 

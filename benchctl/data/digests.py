@@ -25,7 +25,7 @@ class FileDigest(Part):
 
     bytes: int
     sha256: str
-    """Of its first `bytes` bytes."""
+    """The SHA-256 of the file's first `bytes` bytes."""
 
 
 def canonical_sha256(value: object) -> str:

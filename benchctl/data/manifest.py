@@ -45,7 +45,7 @@ class ModelIdentity(Part):
 
     @property
     def name(self) -> ModelName:
-        """What tells it from other models."""
+        """Its source, and what distinguishes it from other models of that source."""
         return ModelName(self.source, tuple(file.sha256 for file in self.files))
 
 
@@ -83,27 +83,27 @@ class ArmIdentity(Part):
     name: str
     baseline: bool
     speculation: dict[str, Any] | None
-    """The recipe's keys: type, max, min, …; `None` for the target alone."""
+    """The recipe's keys, such as type, max and min; `None` for the target alone."""
     argv: list[str]
     """The exact command line but for the address: host and `{port}` stand for the Unix socket, or the free port, that
     each cell was given."""
     env: list[str]
     """`NAME=value` of the settings that benchctl added to the scrubbed environment."""
     url: str | None = None
-    """Of an endpoint that ran already."""
+    """The address of an endpoint that ran already."""
     of: str | None = None
-    """The recipe's arm that this is under a condition, or in a setup; `None` where nothing was swept."""
+    """The name of the recipe's arm, without setup and condition; `None` where nothing was swept."""
     setup: str | None = None
-    """By the name of `Manifest.setups`; `None` where the recipe has no axes."""
+    """The name of its setup in `Manifest.setups`; `None` where the recipe has no axes."""
     group: str | None = None
-    """Of its setup: arms are compared with the baseline of their own group."""
+    """The group of its setup. Arms are compared with the baseline of their own group."""
     context_length: int | None = None
     """Tokens that prompts were padded or cut to."""
     memory_bytes: int | None = None
-    """About what its engine takes, counted beforehand: model files, caches of the whole context, buffers."""
+    """An estimate made before the run: model files, caches of the whole context, buffers."""
     concurrency: int = 1
     rate: float | None = None
-    """Requests a second of open-loop arrival; `None`: the next is sent when another ends."""
+    """Requests a second of open-loop arrival; `None`: a request is sent when another ends."""
     temperature: float | None = None
     lossy: list[str] = Field(default_factory=list)
     """Settings that are lossy by design, as the engine's adapter recognises them in `argv` and `env`."""
@@ -130,27 +130,27 @@ class PromptIdentity(Part):
     task: str
     prompt_idx: int
     sha256: str
-    """Of the prompt as it stands in the suite (the rendered text's hash is in the records)."""
+    """The SHA-256 of the prompt as the suite has it. The rendered text's hash is in the records."""
     constrained: str | None = None
-    """The key of its request that constrains the answers (`response_format`, `tools`): what the target scores without
-    it shows nothing."""
+    """The key of its request that constrains the answers (`response_format`, `tools`). Scores of the target without
+    that constraint show nothing."""
     answer: Answer | None = None
     """The right answer, where the suite has it."""
 
 
 class MachineIdentity(Part):
-    """A kind of machine that cells of a run on a cluster ran on. What was measured on unlike ones is never pooled."""
+    """A kind of machine of a cluster. Measurements on different kinds are never pooled."""
 
     name: str
-    """Such as `m1`, as in `Cell.machine`."""
+    """Its name in `Cell.machine`, such as `m1`."""
     kind: str
     """SHA-256 of what identifies its kind: processor, GPUs with their driver, engine builds."""
     nodes: list[str]
     """Ids of the cluster's nodes that are of this kind."""
     facts: dict[str, Any] = Field(default_factory=dict)
-    """See `benchctl.machine.describe`; of the first node of the kind."""
+    """The facts of the first node of the kind (`benchctl.machine.describe`)."""
     engines: dict[str, EngineIdentity] = Field(default_factory=dict)
-    """By setup, "" where the recipe has no axes."""
+    """The engine of every setup; the key is "" where the recipe has no axes."""
 
     @property
     def label(self) -> str:
@@ -176,7 +176,7 @@ class PreflightFinding(Part):
 
     id: str
     where: str
-    """Such as `models.target`."""
+    """The recipe's key, such as `models.target`."""
     seen: str
     """The evidence, in sentences; may quote untrusted text."""
 
@@ -219,10 +219,10 @@ class PreflightRecord(Part):
 
 
 class DecidedArm(Part):
-    """What a run with `blocks: auto` found of an arm, which it then measured no further."""
+    """The decision on an arm of a run with `blocks: auto`. A decided arm is measured no further."""
 
     blocks: int
-    """After how many."""
+    """After how many blocks it was decided."""
     speed: Literal["faster", "slower", "within"]
     """`within`: shown to lie within ±5 % of its baseline."""
 
@@ -236,17 +236,17 @@ class Stopped(Part):
     reason: StopReason
     """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further block would help."""
     half_widths: dict[str, float | None]
-    """Half the width of each arm's interval then, as a share of its speed-up; `None`: no interval."""
+    """Half the width of each arm's interval at the end, as a share of its speed-up; `None`: no interval."""
 
 
 class TuningRung(Part):
     """One rung of successive halving: the remaining arms, and the blocks that decided it."""
 
     arms: list[str]
-    """Without the baseline, which is in every block."""
+    """The arms, without the baseline, which is in every block."""
     first_block: int
     blocks: int
-    """How many blocks of these arms were to be measured; those before them count, too."""
+    """How many further blocks of these arms are measured. Earlier blocks count, too."""
     kept: list[str] | None = None
     """The arms that went on, fastest first; `None` while the rung is measured."""
 
@@ -257,11 +257,11 @@ class Tuning(Part):
     budget_s: float
     """For everything: timing the baseline, searching, and measuring the chosen setting again."""
     prompts_per_block: int
-    """Each block has so many, the next ones of the suite each time."""
+    """How many prompts a block has. Each block takes the next prompts of the suite."""
     timing_s: float = 0.0
     """The time of timing the baseline beforehand."""
     guessed: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """By arm, the baseline included: estimated seconds of a process and of an answer before either was measured."""
+    """Estimated seconds of a process and of an answer, by arm (the baseline included), before they were measured."""
     left_out: list[str] = Field(default_factory=list)
     """Settings that did not fit the budget."""
     rungs: list[TuningRung] = Field(default_factory=list)
@@ -288,22 +288,22 @@ class Manifest(Part):
     recipe_folder: str | None = None
     """Where the recipe's relative paths start; `--resume` may be called from anywhere."""
     recipe_sha256: str
-    """Of `recipe`."""
+    """The SHA-256 of `recipe`."""
     workload_sha256: str
-    """Of prompts, sampling and model files: what must be equal before two runs are compared."""
+    """The SHA-256 of prompts, sampling and model files. Runs are compared only where it is equal."""
     baseline: str
     blocks: int
-    """With `blocks: auto`, those begun so far."""
+    """How many blocks are measured; with `blocks: auto`, how many have begun."""
     ordering: Literal["rotated", "balanced", "mirrored"] = "mirrored"
-    """How arms were ordered within blocks: now as in `benchctl.measurement.plan.mirrored`, also where it is resumed."""
+    """How arms are ordered within blocks. New blocks follow `benchctl.measurement.plan.mirrored`, also when resumed."""
     spent_s: float = 0.0
-    """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
+    """Seconds of measuring, engine starts included, without the cell in which benchctl was killed."""
     decided: dict[str, DecidedArm] = Field(default_factory=dict)
-    """Of `blocks: auto` alone: the arms that need no further block."""
+    """The arms that need no further block. Only with `blocks: auto`."""
     stopped: Stopped | None = None
-    """Of `blocks: auto` alone, once it has ended."""
+    """Why the run ended. Only with `blocks: auto`."""
     tuning: Tuning | None = None
-    """Of a run that searched for the fastest setting (`benchctl tune`)."""
+    """How the run searched for the fastest setting. Only of `benchctl tune`."""
     tuned_in: str | None = None
     """The run that chose the setting that this run measures again."""
     engine: EngineIdentity
@@ -311,9 +311,9 @@ class Manifest(Part):
     draft: ModelIdentity | None
     arms: list[ArmIdentity]
     setups: list[SetupIdentity] = Field(default_factory=list)
-    """Of a recipe with axes; `engine`, `target` and `draft` are then those of the first."""
+    """The setups of a recipe with axes. `engine`, `target` and `draft` are then those of the first."""
     machines: list[MachineIdentity] = Field(default_factory=list)
-    """Of a run on a cluster; `machine` is then where benchctl was called."""
+    """The kinds of machines of a run on a cluster. `machine` is then where benchctl was called."""
     suite: dict[str, Any] = Field(default_factory=dict)
     """name, kind, licence and SHA-256 of the prompts file."""
     prompts: list[PromptIdentity]

@@ -109,9 +109,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     """Steps of the target without a draft; the reading of the prompt is none of them."""
     drafted_by_position: list[int] | None = None
     accepted_by_position: list[int] | None = None
-    """How many rounds accepted the draft token at position 0, 1, … (unconditional counts)."""
+    """How many rounds accepted the draft token at each position, from 0 (unconditional counts)."""
     accepted_by_length: list[int] | None = None
-    """Tokens accepted of the drafts of exactly 1, 2, … tokens."""
+    """Accepted tokens by the length of the draft, from 1."""
     synthetic: bool = False
     """Whether draft tokens were accepted at random (synthetic acceptance): the text is then no model's output."""
     error: RecordError | None = None
@@ -165,7 +165,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
 
 _decoder = msgspec.json.Decoder(Record)
 KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
-"""Of a record's line."""
+"""The keys of a record's line."""
 
 
 def _json_object(line: str | bytes) -> dict[str, object]:

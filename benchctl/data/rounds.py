@@ -27,9 +27,9 @@ class LeftOut:
     context: int
     """Tokens before the round, at most; more than half as many."""
     rounds: int
-    """With a draft by parts of the model."""
+    """Rounds in which parts of the model drafted."""
     layers: int
-    """Of the model; where that is not recorded, as many as were seen."""
+    """Layers of the model; where that is not recorded, the highest number in the traces."""
     times: dict[str, int]
     """Rounds that drafted without a part, by its name, such as `3.attention`; `3.layer`: without all of the layer."""
 

@@ -59,7 +59,7 @@ class RunData:
     scores: TargetScores | None = None
     """What the target alone makes of its answers."""
     part: str | None = None
-    """Of a run with axes, or with several context lengths, the part that this is; `None`: the whole run."""
+    """The part of a run with axes or several context lengths; `None`: the whole run."""
     of_parts: Mapping[str, TargetScores | None] = field(default_factory=dict)
     """The scores of each part, by its name."""
     costs: CostTraces | None = None
@@ -155,7 +155,7 @@ def checked_manifest(folder: Path) -> tuple[Manifest, list[str]]:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Collect no garbage meanwhile; what no cycle refers to is freed at once all the same.
+    """Pause the garbage collector. Objects without cycles are still freed at once.
 
     While answers are measured, all streams share an event loop, and during a full collection no arrival is noticed:
     with some 100,000 tokens in memory that is up to 90 ms, which would be read as an engine's. What is not freed
@@ -178,7 +178,7 @@ def _read_records(
     try:
         with collector_paused():  # many small objects, none of them garbage: collecting takes a sixth of the time
             read = (record for file in files for record in _lines_of(file, damaged, changed=changed))
-            records = _that_count(_shared(read), rejected, overlapping)
+            records = _counting_records(_with_shared_texts(read), rejected, overlapping)
     except OSError as error:
         where = str(error.filename or files[0])
         raise StorageError(f"The records cannot be read: {error.strerror}.", where=where) from None
@@ -208,7 +208,7 @@ def _lines_of(file: Path, damaged: list[str], *, changed: bool) -> Iterator[Reco
 
 
 def _parse(line: bytes, shared: dict[bytes, list[int]]) -> Record:
-    """Parse a line. Token ids are most of it, and most answers come several times: equal lists are read once, shared.
+    """Parse a line. Equal lists of token ids, which are most of a run, are parsed once and shared.
 
     `shared`: lists by how they are written, added to.
     """
@@ -228,8 +228,7 @@ def _parse(line: bytes, shared: dict[bytes, list[int]]) -> Record:
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
     """Return (block, arm, attempt) of every process that did not run as requested, or whose group was discarded.
 
-    With a process whose attestation failed go the earlier ones of its cell that were broken off before their own: it
-    is their attestation, too.
+    A failed attestation also rejects the earlier processes of its cell that were broken off before they were attested.
     """
     rejected: set[tuple[int, str, int]] = set()
     failed: dict[tuple[int, str], int] = {}
@@ -247,8 +246,8 @@ def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
     return rejected
 
 
-def _shared(records: Iterable[Record]) -> Iterator[Record]:
-    """Let records with equal answers share a text, which most of a run's do."""
+def _with_shared_texts(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the records; equal answers share one text, which saves most of a run's memory."""
     first: dict[str | None, str | None] = {}
     for record in records:
         text = first.setdefault(record.content_sha, record.content)
@@ -257,8 +256,10 @@ def _shared(records: Iterable[Record]) -> Iterator[Record]:
         yield record
 
 
-def _that_count(records: Iterable[Record], rejected: set[tuple[int, str, int]], overlapping: set[str]) -> list[Record]:
-    """Of the records of a measurement the last good record counts, else the last; none of a rejected cell does.
+def _counting_records(
+    records: Iterable[Record], rejected: set[tuple[int, str, int]], overlapping: set[str]
+) -> list[Record]:
+    """Return the record that counts of every measurement: the last good one, else the last; none of a rejected cell.
 
     Answers of `overlapping` requests do not repeat, and a cell of them that was broken off is measured again as a
     whole: there the last process counts, and only records of the same process can disagree.

@@ -116,7 +116,7 @@ class DiagnosisSettings(Part):
     tokens: int
     """Longest answer."""
     temperature: float
-    """Of the sampled answers; there is a greedy answer of every prompt, too."""
+    """The temperature of the sampled answers. Every prompt also has a greedy answer."""
     depth: int
     """Deepest draft that is read."""
     stride: int

@@ -73,7 +73,7 @@ class FolderWriter(ABC):
         self._open = contextlib.ExitStack()
         self._lines = -1
         self._sha256 = hashlib.sha256()
-        """Of all lines."""
+        """The SHA-256 of all lines so far."""
 
     def save(self) -> None:
         """Replace the file that holds the manifest, with the SHA-256 of the lines so far."""
@@ -108,7 +108,7 @@ class FolderWriter(ABC):
         self._open.close()
 
     def append_line(self, text: str) -> None:
-        """Append a JSON object as a line of ASCII, in a single write; on a full disk what was written is taken back."""
+        """Append a JSON object as a line of ASCII, in one write. A line that does not fit the disk is removed again."""
         line = text.encode("ascii") + b"\n"
         end = os.fstat(self._lines).st_size
         try:

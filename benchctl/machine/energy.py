@@ -1,8 +1,8 @@
 """The energy that a machine takes while it is watched, and what its sensors show: power, clocks, temperatures, memory.
 
 RAPL counts microjoules of every processor package, and of its memory where there is a domain for it; the counter wraps
-around at a value of its own. nvidia-smi reports power, whose mean times the duration is the energy. All of it is of the
-whole machine, whoever caused it. What cannot be read is named with its reason and what to do about it.
+around. nvidia-smi reports power; its mean times the duration is the energy. All values are of the whole machine. For
+what cannot be read the reason and a remedy are named.
 
 AMD's and Intel's GPUs and the processor's temperature are read from hwmon below /sys (https://docs.kernel.org/hwmon/
 sysfs-interface.html: microwatts, microjoules, hertz, thousandths of a degree), NVIDIA's from `nvidia-smi`, RAPL's power
@@ -50,9 +50,9 @@ class Energy:
 
     seconds: float
     joules: Mapping[str, float]
-    """By consumer: processor, memory, gpu. Only what is reported."""
+    """Joules by consumer (processor, memory, gpu), as far as reported."""
     not_reported: tuple[str, ...]
-    """Why the other consumers are not, as ends of sentences."""
+    """Why other consumers are not reported, as ends of sentences."""
 
     @property
     def watts(self) -> dict[str, float]:
@@ -61,7 +61,7 @@ class Energy:
 
 
 class Meter:
-    """Every source of this machine, from when it is made until `stop`."""
+    """Reads every source of this machine from its creation until `stop`."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._since = time.monotonic()
@@ -70,7 +70,7 @@ class Meter:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why what is not reported is not."""
+        """Why a source is not reported."""
         sources = (self._rapl, self._gpus)
         return tuple(source.problem for source in sources if source is not None and source.problem)
 
@@ -216,7 +216,7 @@ SensorReading = dict[str, float]
 """By quantity: `processor_w`, `processor_c`, `processor_mhz`, `memory_bytes`, `gpu_w`, `gpu_c`, `gpu_mhz`,
 `gpu_bytes`. Power and memory of several GPUs are added up; of their clocks and temperatures it is the highest."""
 POINTS = 120
-"""Of a stored series."""
+"""Most points of a stored series."""
 
 _CPU_CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 _GPU_FILES = {
@@ -227,7 +227,7 @@ _GPU_FILES = {
 
 
 class Sensors:
-    """Those files of this machine that were there at the start."""
+    """The sensor files that this machine had at the start."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._gpus: list[dict[str, tuple[Path, float]]] = []

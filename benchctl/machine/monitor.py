@@ -30,7 +30,7 @@ Number = TypeVar("Number", int, float)
 
 INTERVAL_S = 1.0
 LARGEST_SHARE = 0.001
-"""Of the time that the thread may spend on sampling: slower samples are taken less often."""
+"""Share of the time that the thread may spend on sampling. Slower samples are taken less often."""
 
 
 class Watch:
@@ -138,7 +138,7 @@ def clock_offset() -> float:
 
 
 def suspended_s() -> float | None:
-    """Return the seconds that this machine was suspended since its start; `None` where no clock tells.
+    """Return the seconds that this machine was suspended since its start; `None` where no clock reports it.
 
     CLOCK_BOOTTIME counts them and CLOCK_MONOTONIC does not (man 2 clock_gettime); on macOS CLOCK_MONOTONIC does and
     CLOCK_UPTIME_RAW does not.
@@ -191,7 +191,7 @@ class SystemCounters:
     """benchctl's process and all that descend from it, the engine's among them."""
     ours_s: float
     major_faults: int | None
-    """Of `ours` without benchctl itself."""
+    """Page faults from disk of the processes in `ours`, without benchctl itself."""
     swapped_bytes: int | None
     throttled: Mapping[str, int]
     """How often each core and package was throttled by heat."""
@@ -305,7 +305,7 @@ class EngineMemory:
     """The most that was in memory at a time since the start, of every process for itself, added up: of an engine of
     several processes the most that it can have been. Pages of a mapped model file count, as in `top`."""
     swapped: int | None = None
-    """Of it, what is in swap now."""
+    """The part of it that is in swap now."""
     device: int | None = None
     """What it uses now on GPUs, as NVIDIA's driver reports it, else the kernel's: those of AMD and Intel, on Linux."""
 
@@ -358,7 +358,7 @@ def _on_devices(pids: set[int]) -> int | None:
 
 
 def _on_kernel_devices(pids: set[int], root: Path) -> int | None:
-    """Return the memory of these processes on GPUs whose driver tells the kernel; `None` where none does.
+    """Return the memory of these processes on GPUs whose driver reports it to the kernel; `None` where none does.
 
     https://docs.kernel.org/gpu/drm-usage-stats.html; a client of a GPU may have several files open.
     """

@@ -49,13 +49,13 @@ class CellContext:
 
     recipe: Recipe
     engine: Engine | Mapping[str, Engine]
-    """Of all arms, or by arm."""
+    """One engine for all arms, or an engine by arm."""
     launches: Mapping[str, Launch]
     writer: FolderWriter
     files: Sequence[Path] = ()
     """Models and binaries: a run whose files change is two experiments."""
     earlier: Mapping[CellKey, EarlierProcesses] = field(default_factory=dict)
-    """Of resumed cells."""
+    """The earlier processes of resumed cells."""
     context_text: str = field(default="", kw_only=True)
     """What pads prompts, where an arm has a context length."""
     progress: RunProgress = field(default_factory=RunProgress, kw_only=True)

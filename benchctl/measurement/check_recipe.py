@@ -1,4 +1,4 @@
-"""What of a recipe can be checked before a run: prompts and tasks, model files, their vocabularies, types."""
+"""Checks of a recipe before a run: prompts and tasks, model files, their vocabularies, types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _unknown(suite: Suite, task: str) -> str | None:
 def _types(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     """Yield types that are none of benchctl's names and that the engine's program, where it may be run, does not list.
 
-    Only an engine whose program tells at once is asked; the others' methods are checked before anything starts.
+    Only an engine that lists its types at once is asked; the others' methods are checked before anything starts.
     """
     for part in recipe.parts.values():
         strange = {

@@ -25,7 +25,7 @@ from benchctl.measurement.prepare import Prepared, device_names
 from benchctl.text import plural, spoken
 
 START_S = 2.0
-"""Of a process beside reading its weights: what a small llama-server takes."""
+"""Seconds that a process takes beside reading its weights, measured on a small llama-server."""
 LOADED_PER_S = 1e9
 """Bytes of weights that an engine reads a second, about."""
 MOST_RUNS = 20
@@ -41,9 +41,9 @@ class Timings:
         self.source = source
         """Where the times are from, as the end of a sentence."""
         self.starts: dict[str, list[float]] = defaultdict(list)
-        """Of each process, what it takes beside its measured answers."""
+        """Seconds of each process beside its measured answers, by arm."""
         self.answers: dict[str, list[float]] = defaultdict(list)
-        """Of each answer; where requests overlap, its share of the time from the first to the last."""
+        """Seconds of each answer, by arm. Where requests overlap, its share of the time from the first to the last."""
         self.before_s = 0.0
         """What comes before the first cell."""
 
@@ -173,9 +173,9 @@ class PlanSize:
     source: str | None
     """Where `seconds` is from, as the end of a sentence; `None`: it is an order of magnitude."""
     memory_bytes: int
-    """Of the engines that are up together, at most."""
+    """The most that engines take at the same time."""
     disk_bytes: int
-    """Of all model files."""
+    """The size of all model files."""
 
     @property
     def time(self) -> str:

@@ -20,11 +20,11 @@ from benchctl.recipes.schema import Arm, Recipe
 BUFFERS = 128 << 20
 """Bytes allowed for the compute buffers and everything else of a process."""
 SHARE = 0.9
-"""Of what is free that may be planned with."""
+"""Share of the free memory that a plan may take."""
 _CACHE_BITS = {"f32": 32, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5, "iq4_nl": 4.5, "q5_0": 5.5, "q5_1": 6}
 """Bits of a cached value by llama.cpp's types of 32 values with their scales; 16 for all others."""
 _FREE = re.compile(r"\(\d+ MiB, (\d+) MiB free\)")
-"""As llama-server lists a device of any kind: `Vulkan0: Intel(R) Graphics (24000 MiB, 23000 MiB free)`."""
+"""How llama-server lists a device: `Vulkan0: Intel(R) Graphics (24000 MiB, 23000 MiB free)`."""
 _GIB = 1 << 30
 _MIB = 1 << 20
 

@@ -38,11 +38,11 @@ class CellPlan:
     arm: Arm
     prompts: tuple[PromptItem, ...]
     group: GroupKey
-    """Of `Recipe.group_of`."""
+    """The group of its arm (`Recipe.group_of`)."""
 
     @property
     def name(self) -> str:
-        """Such as `block 1, spec_d4`: what messages call it."""
+        """Its name in messages, such as `block 1, spec_d4`."""
         return f"block {self.block + 1}, {self.arm.name}"
 
 
@@ -57,7 +57,7 @@ class GroupPlan:
 
     @property
     def name(self) -> str:
-        """Such as `block 1, kv_q8_0`."""
+        """Its name in messages, such as `block 1, kv_q8_0`."""
         return ", ".join(filter(None, (f"block {self.block + 1}", self.key.setups)))
 
     @property
@@ -182,7 +182,7 @@ def unclosed(run: RunData, done: Collection[Key]) -> set[CellKey]:
 
 @dataclass(frozen=True)
 class EarlierProcesses:
-    """What the processes of a cell left that ran before it was resumed."""
+    """The processes of a cell that ran before it was resumed."""
 
     attempt: int = -1
     """The highest number among them."""
@@ -247,7 +247,7 @@ def with_second_baseline(recipe: Recipe) -> Recipe:
 def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
     """Return the recipe with only the arms, with their baselines, and the tasks that a pattern matches.
 
-    A pattern that matches no arm is of tasks, and is handed on as it is: the suite checks whether it has them.
+    A pattern that matches no arm is taken as a pattern of tasks. The suite checks that it has such tasks.
     """
     names = dict.fromkeys(name for arm in recipe.arms for name in (arm.name, arm.of) if name is not None)
     arms = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -46,9 +46,9 @@ MIN_PROBES = 4
 """Fewer probes than this, the first of each kind, are too few to assess the share that is answered badly."""
 _FIRST = ("newlines", "indentation", "empty_lines", "mixed_scripts")
 BUDGET_S = 2.0
-"""So many seconds are taken for each step (to answer, to read, to compare) once there is enough …"""
+"""Seconds for each step (answering, reading, comparing) once there are enough tokens."""
 PATIENCE_S = 20.0
-"""… and so many at most, on an engine that is slow."""
+"""Seconds for each step at most, on a slow engine."""
 
 _LONGEST = 16
 """So many of the longest prompts, by characters, are counted in tokens."""
@@ -282,7 +282,7 @@ class ProbeAnswer:
     tokens: list[int] = field(default_factory=list)
     """Greedy, without an end-of-text token."""
     scores: list[Scores] = field(default_factory=list)
-    """Of every token, and of the end where it came."""
+    """The scores of every token, and of the end of the answer."""
     text: str = ""
 
 

@@ -34,7 +34,7 @@ class PreparedSetup:
     """An engine with a pair of models, as this machine has them."""
 
     recipe: Recipe
-    """Of this setup alone, its group's baseline among its arms."""
+    """The recipe of this setup alone. Its arms include the baseline of its group."""
     engine: Engine
     capabilities: Capabilities
     models: ResolvedPair
@@ -56,7 +56,7 @@ class Prepared:
     launches: dict[str, Launch]
     warnings: list[str]
     setups: dict[str | None, PreparedSetup]
-    """By name; of a recipe without axes the only setup, under `None`."""
+    """The setups by name. A recipe without axes has one, under `None`."""
 
     def setup_of(self, arm: str) -> PreparedSetup:
         """Return what an arm runs on; raises KeyError."""

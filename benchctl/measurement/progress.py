@@ -206,15 +206,15 @@ class RunProgress:
         self.cells = self.total = self.ended = 0
         self.open_ended = False
         self.decoded: dict[str, list[tuple[int, float] | None]] = defaultdict(list)
-        """Of every cell that is up, timed tokens and seconds of each answer so far; `None` for a failed answer."""
+        """Timed tokens and seconds of each answer so far, by running cell; `None` for a failed answer."""
         self.span: dict[str, tuple[float, float]] = {}
-        """Of every cell with a request, when its first request was sent and when the latest ended."""
+        """When the first request of a cell was sent, and when the latest ended."""
         self.answered_tokens: Counter[str] = Counter()
         self.timings = Timings()
         self.begun: float | None = None
         """When the first cell could start."""
         self.timed_s = 0.0
-        """Of the processes and answers so far, added up."""
+        """The sum of all process starts and answers so far, in seconds."""
         self.stretch = 1.0
         """The time that passed until a cell ended over that."""
         self.ahead: dict[str, CellPlan] = {}
@@ -223,7 +223,7 @@ class RunProgress:
         """When each process was launched that is not ready yet."""
         self.ready: set[str] = set()
         self.announced = False
-        """Whether a pipe was told the time left by the first answers."""
+        """Whether the time left, by the first answers, was printed."""
 
     def waiting(self, step: str) -> None:
         """Something before the first cell takes its time: reading models, the preflight."""

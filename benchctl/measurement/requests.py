@@ -35,7 +35,7 @@ from benchctl.recipes.schema import Sampling
 from benchctl.text import spoken
 
 MOST_IN_FLIGHT = 1024
-"""Of an open loop; a request that finds as many unanswered is sent late, and its record has by how much."""
+"""Most requests in flight in an open loop. Further ones are sent late, and their records say by how much."""
 
 Request = Callable[[], Awaitable[None]]
 Abort = Callable[[], object]
@@ -100,7 +100,7 @@ class MeasuredCell(EngineCell):
         self._drafted: int | None = None
         """Tokens drafted in all answers, warm-ups included; `None` while the engine reports none."""
         self._records: list[Record] = []
-        """Of this process, without texts and token ids."""
+        """The records of this process, without texts and token ids."""
         self._without_ids: list[tuple[Record, Rendered, Completion]] = []
         self._began = 0.0
         """When its first request was about to be sent, in seconds of `time.perf_counter`; 0 before."""

@@ -97,7 +97,7 @@ _REPORTED_FROM_BYTES = 1 << 28
 def file_sha256(path: Path, notice: Notice | None = None) -> str:
     """Return the SHA-256 (64 hex digits) of a file, from the cache while path, size, times and inode are the same.
 
-    The time of change of the inode is among them: whoever writes a file can set the other one back.
+    The time of change of the inode is one of them, since a writer can set back the other time.
     """
     state, resolved = path.stat(), str(path.resolve()).encode("utf-8", "surrogateescape")
     cached = cache_folder() / "hashes" / hashlib.sha256(resolved).hexdigest()
@@ -138,13 +138,13 @@ class ResolvedModel:
     """What it was quantized from for this run, the file or the first shard; None where it was taken as it is."""
 
     folder: Path | None = None
-    """Of a Hugging Face model; `files` are then all files in it."""
+    """The folder of a Hugging Face model. `files` are then all files in it."""
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What its headers or its configuration say, read once, when it is resolved; as the manifest has them."""
     cache_bytes: int = field(default=0, compare=False)
-    """Of a token in the KV cache, in 16 bits; 0 where that is not known."""
+    """Bytes of a token in the KV cache, in 16 bits; 0 where that is not known."""
     state_bytes: int = field(default=0, compare=False)
-    """Of a sequence's recurrent state."""
+    """Bytes of a sequence's recurrent state."""
 
     @property
     def path(self) -> Path:

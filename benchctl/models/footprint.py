@@ -138,15 +138,15 @@ class Footprint:
     name: str
     weights: int
     weights_per_step: int
-    """Of the weights, what a decode step reads."""
+    """Bytes of weights that a decode step reads."""
     cache_per_token: int | None
     """KV cache of 16 bits."""
     state: int | None
     """Recurrent state of a sequence; 0 for a model without."""
     expert_weights: int = 0
-    """Of the weights, those of experts of which a token uses some."""
+    """Bytes of the experts' weights."""
     expert_share: float = 1.0
-    """Of the experts in a layer, how many a token uses."""
+    """Share of a layer's experts that a token uses."""
     parameters: int | None = None
     active_parameters: int | None = None
     """Those that a token uses, of a mixture of experts."""

@@ -95,14 +95,14 @@ class GgufFacts:
     experts: int | None
     """In a layer, the shared ones left out; `None` for a model without."""
     experts_used: int | None
-    """By a token."""
+    """How many experts of a layer a token uses."""
     file_type: str | None
     """The mix that its maker announced, such as `q4_k_m`; `tensor_types` is what is really there."""
     tensor_types: dict[str, TensorGroup]
-    """By GGML type, most bytes first."""
+    """The tensors by GGML type, most bytes first."""
     tensor_bytes: int
     bits_per_weight: float | None
-    """Of all tensors, 8 · bytes / parameters; None when a tensor's type is not known."""
+    """8 · bytes / parameters over all tensors; None when a tensor's type is not known."""
     context_length: int | None
     vocab_size: int | None
     tokenizer_model: str | None

@@ -173,7 +173,7 @@ _MAX_KEYS = 100_000
 _MAX_TENSORS = 100_000
 _MAX_DIMENSIONS = 4
 _MAX_ITEMS = 4_000_000
-"""Of all arrays together; the largest vocabularies in use are below a million tokens, with as many merges."""
+"""Most items of all arrays together. The largest vocabularies have less than a million tokens, and as many merges."""
 _MAX_STRING = 1 << 20
 """Bytes of a string; the longest in use are chat templates of some 50 KB."""
 _MAX_STRINGS = 1 << 24

@@ -27,11 +27,11 @@ class Inspection:
     facts: GgufFacts
     embedding_length: int | None
     vocabulary_sha256: str | None
-    """Of the token texts in order: equal for two models exactly when token ids mean the same to both."""
+    """The SHA-256 of the token texts in order. It is equal exactly where token ids mean the same."""
     special: tuple[SpecialToken, ...]
     chat_template: str | None
     recurrent: RecurrentState | None
-    """Of a single sequence."""
+    """The recurrent state of one sequence."""
     kv_bytes_per_token: int | None
     """In 16 bits."""
     sliding_window: int | None

@@ -36,7 +36,7 @@ class ModelSearch:
     recipe_folder: Path
     models_dir: Path | None = None
     notice: Notice | None = None
-    """Is called with a few words on what takes long."""
+    """Called with a few words before a step that takes long."""
     find_tool: FindTool | None = None
     may_run_code: bool = False
     """Whether llama.cpp's converter may run Python code that a folder of safetensors brings."""

@@ -99,7 +99,7 @@ class Row(BaseModel):
     example: ClassVar[str]
     """A row, for error messages."""
     columns: ClassVar[tuple[str, ...]] = ()
-    """Of a CSV file that has no header."""
+    """The columns of a CSV file without a header."""
 
     @abstractmethod
     def _question(self) -> Question | None:

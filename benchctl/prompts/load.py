@@ -54,7 +54,7 @@ class Suite:
     licence: str
     source: str
     sha256: str
-    """Of the file's bytes."""
+    """The SHA-256 of the file."""
     tasks: dict[str, tuple[Prompt, ...]]
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """File and line of every prompt of the user's own file, by its task and index."""

@@ -151,7 +151,7 @@ def _source(path: Path, label: str, form: type[Row], notes: Sequence[str]) -> st
 _SEPARATOR = "---"
 _MAX_LINE = 16 << 20
 _MAX_BYTES = 1 << 28
-"""Of a file, unpacked: a gzip or parquet file of a few kilobytes can hold any number of rows."""
+"""Most bytes of an unpacked file. A gzip or parquet file of a few kilobytes can hold any number of rows."""
 _BATCH = 256
 
 

@@ -93,7 +93,7 @@ class Adapter:
     sampling: frozenset[str] = frozenset()
     """Which penalties, biases and grammars of `sampling` it takes: keys of `benchctl.recipes.schema.CONSTRAINTS`."""
     scored: frozenset[str] = frozenset()
-    """Those of them that its scorer takes into account, so that it tells the target's own choice with them, too."""
+    """Those of them that its scorer takes into account. With these, too, its scores show the target's own choice."""
     cache_types: tuple[str, ...] = ()
     """What `cache_type` may be; empty where the engine has no such choice."""
     draft_cache_types: bool = False
@@ -132,7 +132,7 @@ class Registered:
 
     adapters: Mapping[str, Adapter]
     broken: Mapping[str, str]
-    """By kind, why the adapter that a package registers cannot be used."""
+    """Why a registered adapter cannot be used, by kind."""
 
 
 @cache

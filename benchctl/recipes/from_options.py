@@ -23,9 +23,9 @@ DEPTHS = (2, 4, 8)
 DRAFT_TYPE, LOOKUP_TYPE = "draft-simple", "ngram-mod"
 """The types where none is named: with a draft model, and without."""
 TASKS_LIMIT = 3
-"""Prompts of each task of the default suite …"""
+"""Prompts of each task of the default suite."""
 MAX_TOKENS = 48
-"""… and the longest answer: three blocks of a target of 15 tokens a second take a quarter of an hour."""
+"""The longest answer. With `TASKS_LIMIT`, three blocks of a target of 15 tokens a second take a quarter of an hour."""
 Sweeps = Mapping[str, Sequence[int | float | str]]
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 
@@ -212,7 +212,7 @@ _COMMENTS = {
     "blocks:": "fresh processes of each arm, until every arm is decided; a number fixes them",
     "- {name: baseline}": "the target alone; every arm is compared with it",
 }
-"""By the beginning of a line of a new recipe."""
+"""Comments by the beginning of the line of a new recipe."""
 
 
 def new_recipe(

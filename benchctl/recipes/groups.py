@@ -20,7 +20,7 @@ class GroupKey:
     """Tokens that prompts are padded or cut to."""
     concurrency: int = 1
     rate: float | None = None
-    """Requests a second of open-loop arrival; `None`: the next is sent when another ends."""
+    """Requests a second of open-loop arrival; `None`: a request is sent when another ends."""
     temperature: float = 0.0
 
     @property
@@ -41,7 +41,7 @@ class ModelName:
 
     source: str
     identity: tuple[str, ...] = ()
-    """What tells it from others of the same source: in a recipe its quantization, in a manifest its files' SHA-256."""
+    """What distinguishes it from models of that source: its quantization in a recipe, its files' SHA-256 in a run."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class ComparedArm:
 
     name: str
     of: str
-    """The recipe's arm that it is in a setup and under a condition; its own name where nothing varies."""
+    """The name of the recipe's arm, without setup and condition; its own name where nothing varies."""
     group: GroupKey = GroupKey()
     setup: str | None = None
     """`None` where the recipe has no axes."""
     engine: str | None = None
     """Its kind; `None` for a study's bare files, as are the models."""
     url: str | None = None
-    """Of an endpoint."""
+    """The address of an endpoint."""
     target: ModelName | None = None
     draft: ModelName | None = None
     """`None` also for an arm that takes no draft model."""

@@ -52,7 +52,7 @@ AXES_SCHEMA = {
 Axes = Annotated[Any, WithJsonSchema({"anyOf": [AXES_SCHEMA, {"type": "null"}]})]
 """Lists, or mappings of names to values, by axis; `benchctl.recipes.matrix` checks them."""
 WRITTEN_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9{][A-Za-z0-9_.+{}-]*$"}
-"""Of an arm whose placeholders are not filled in yet, in JSON Schema."""
+"""JSON Schema of an arm's name, with placeholders that are not filled in yet."""
 
 
 class WrittenArm(ArmBase):

@@ -68,7 +68,7 @@ class ModelSpec(Strict):
 
     @property
     def name(self) -> ModelName:
-        """What tells it from other models of a recipe."""
+        """Its source, and what distinguishes it from other models of a recipe."""
         return ModelName(self.source, () if self.quantize is None else (self.quantize.model_dump_json(),))
 
 
@@ -239,9 +239,9 @@ class Arm(Conditions, ArmBase):
 
 MAX_BLOCKS = 1000
 FIRST_LOOK = 5
-"""With `half_width` so many blocks are measured before the intervals are looked at for the first time."""
+"""With `half_width`, how many blocks are measured before the first look at the intervals."""
 FIRST_DECISION = 3
-"""The same of a run that ends when it is decided: below three blocks there is no interval."""
+"""The same for a run that ends when it is decided. Below three blocks there is no interval."""
 DECISION_MIN = 30.0
 """Minutes that such a run takes at most, unless the recipe says otherwise."""
 Schedule = Literal["blocks", "interleaved"]

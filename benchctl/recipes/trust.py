@@ -1,7 +1,7 @@
 """What a recipe asks for beyond its typed keys, each of which needs trust: of the call, or of the recipe's folder.
 
 A recipe may be somebody else's. Its typed keys (`benchctl.recipes.schema`) are safe by themselves. Words that an engine
-is handed as they are can do whatever the engine can; nobody lists what they do, so they are shown. What this user
+is handed as they are can do whatever the engine can, so they are shown. What this user
 trusts is `benchctl.permissions`.
 """
 
@@ -22,7 +22,7 @@ from benchctl.recipes.schema import Recipe
 from benchctl.text import one_line
 
 ALL_KEYS = frozenset({"engine", "models", "prompts", "arms"})
-"""Of a recipe that is made of a command line: all of it was typed."""
+"""The keys of a recipe that was made of a command line: all of it was typed."""
 _MOST_SHOWN = 20
 
 
@@ -99,7 +99,7 @@ def is_typed(key: str, typed: Collection[str]) -> bool:
 
 
 def refusal(openings: Sequence[Opening], folder: Path) -> UsageError:
-    """Return the error for what a recipe in `folder` asks for and nobody trusted."""
+    """Return the error for what a recipe in `folder` asks for that needs trust."""
     lines = [str(opening) for opening in openings[:_MOST_SHOWN]]
     if len(openings) > _MOST_SHOWN:
         lines.append(f"and {len(openings) - _MOST_SHOWN} more")
