@@ -44,8 +44,8 @@ class CounterColumns:
     @property
     def contradictory(self) -> Booleans:
         """The records whose counters contradict each other."""
-        found: Booleans = np.any(list(self.contradictions.values()), axis=0)
-        return found
+        mask: Booleans = np.any(list(self.contradictions.values()), axis=0)
+        return mask
 
     @property
     def trusted(self) -> Booleans:
@@ -114,8 +114,10 @@ def _lengths(by_place: list[list[int] | None]) -> Integers:
 def _by_position(by_place: list[list[int] | None], positions: Integers, width: int) -> Floats:
     table = np.full((len(by_place), width), np.nan)
     table[[counts is not None for counts in by_place]] = 0
-    every = chain.from_iterable(counts for counts in by_place if counts)
-    table[np.arange(table.shape[1]) < positions[:, np.newaxis]] = np.fromiter(every, np.float64, int(positions.sum()))
+    counts_of_all = chain.from_iterable(counts for counts in by_place if counts)
+    table[np.arange(table.shape[1]) < positions[:, np.newaxis]] = np.fromiter(
+        counts_of_all, np.float64, int(positions.sum())
+    )
     return table
 
 
@@ -123,8 +125,8 @@ def find_acceptance(frame: Frame, counters: CounterColumns, arm: int) -> list[Ac
     """Return the acceptance of an arm over all tasks, then of each task."""
     usable = (frame.arm == arm) & frame.answered & counters.trusted
     overall, *by_task = (
-        _acceptance(frame, counters, frame.arms[arm], name, usable & here)
-        for name, here in frame.by_task(np.arange(len(usable)))
+        _acceptance(frame, counters, frame.arms[arm], name, usable & mask)
+        for name, mask in frame.by_task(np.arange(len(usable)))
     )
     doubt = _doubt(frame, counters, arm)
     overall, *by_task = (
@@ -136,7 +138,7 @@ def find_acceptance(frame: Frame, counters: CounterColumns, arm: int) -> list[Ac
 
 def _doubt(frame: Frame, counters: CounterColumns, arm: int) -> AcceptanceDoubt | None:
     """Return why an arm's acceptance may not be believed, by its records and by what its cells observed."""
-    observed = [line for found in attestations(frame, frame.arms[arm]) for line in found.evidence]
+    observed = [line for attestation in attestations(frame, frame.arms[arm]) for line in attestation.evidence]
     if (counters.contradictory & (frame.arm == arm)).any() or any(map(CONTRADICTED.match, observed)):
         return "contradicted"
     return "unchecked" if any(UNCHECKED_ACCEPTANCE in line for line in observed) else None
@@ -147,10 +149,10 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     in_drafting, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
     plain, _ = _known_sums(rows, counters.plain, counters.rounds)
-    decoded, kept = _known_sums(rows, frame.decoded, counters.accepted)
+    decoded, accepted_sum = _known_sums(rows, frame.decoded, counters.accepted)
     positions = _positions(counters.by_position, counters, rows)
     drafts = _positions(counters.drafted_by_position, counters, rows)
-    each = rows & (counters.drafted > 0) & ~np.isnan(counters.accepted)
+    rated = rows & (counters.drafted > 0) & ~np.isnan(counters.accepted)
     return Acceptance(
         arm=arm,
         task=task,
@@ -163,8 +165,10 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
         acceptance_length=1 + in_rounds / rounds if in_rounds is not None and rounds else None,
         tokens_per_round=in_drafting / steps if in_drafting is not None and steps else None,
         plain_steps=None if plain is None else int(plain),
-        tokens_per_step=decoded / (decoded - kept) if decoded and kept is not None and decoded > kept else None,
-        rate_by_request=float((counters.accepted[each] / counters.drafted[each]).mean()) if each.any() else None,
+        tokens_per_step=decoded / (decoded - accepted_sum)
+        if decoded and accepted_sum is not None and decoded > accepted_sum
+        else None,
+        rate_by_request=float((counters.accepted[rated] / counters.drafted[rated]).mean()) if rated.any() else None,
         position_unconditional=[count / positions[0] for count in positions[1:]] if positions else None,
         position_conditional=_conditional(positions, drafts) if positions else None,
         position_drafted=[int(count) for count in drafts[1:]] if drafts else None,
@@ -177,11 +181,14 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
 
 def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) -> list[float] | None:
     """Return the rounds, then the counts at position 0, 1, … as far as any got, over the answers that report both."""
-    known = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
-    if not known.any() or not counters.rounds[known].sum():
+    rated = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
+    if not rated.any() or not counters.rounds[rated].sum():
         return None
     widths = np.maximum(counters.positions, counters.drafted_positions)
-    return [float(counters.rounds[known].sum()), *map(float, by_position[known, : widths[known].max()].sum(axis=0))]
+    return [
+        float(counters.rounds[rated].sum()),
+        *map(float, by_position[rated, : widths[rated].max()].sum(axis=0)),
+    ]
 
 
 def _conditional(accepted: list[float], drafted: list[float] | None) -> list[float]:
@@ -192,27 +199,27 @@ def _conditional(accepted: list[float], drafted: list[float] | None) -> list[flo
 
 def _rates(accepted: list[float], drafted: list[float]) -> list[float]:
     """Return accepted / drafted by position, as far as drafts reach."""
-    return [count / made for count, made in zip(accepted[1:], drafted[1:], strict=False) if made]
+    return [count / drafts for count, drafts in zip(accepted[1:], drafted[1:], strict=False) if drafts]
 
 
 def _of_lengths(counters: CounterColumns, rows: Booleans) -> list[float | None] | None:
     """Return accepted / drafted of the drafts of exactly 1, 2, … tokens, `None` for a length that none has."""
-    known = rows & ~np.isnan(counters.by_length[:, 0]) & ~np.isnan(counters.drafted_by_position[:, 0])
-    if not known.any():
+    reported = rows & ~np.isnan(counters.by_length[:, 0]) & ~np.isnan(counters.drafted_by_position[:, 0])
+    if not reported.any():
         return None
-    drafts = _exactly(counters.drafted_by_position[known].sum(axis=0).tolist())
-    accepted = counters.by_length[known].sum(axis=0).tolist()
+    drafts = _exactly(counters.drafted_by_position[reported].sum(axis=0).tolist())
+    accepted = counters.by_length[reported].sum(axis=0).tolist()
     longest = max((length for length, count in enumerate(drafts, 1) if count), default=0)
-    each = enumerate(zip(accepted[:longest], drafts, strict=False), 1)
-    return [kept / (count * length) if count else None for length, (kept, count) in each]
+    by_length = enumerate(zip(accepted[:longest], drafts, strict=False), 1)
+    return [accepted_count / (count * length) if count else None for length, (accepted_count, count) in by_length]
 
 
 def _exactly(at_least: list[float]) -> list[int]:
     """Turn counts of rounds that reached at least 0, 1, … into counts that reached exactly so many."""
-    return [int(here - beyond) for here, beyond in zip(at_least, [*at_least[1:], 0.0], strict=True)]
+    return [int(reached - beyond) for reached, beyond in zip(at_least, [*at_least[1:], 0.0], strict=True)]
 
 
-def _known_sums(rows: Booleans, left: Floats, right: Floats) -> tuple[float | None, float | None]:
+def _known_sums(rows: Booleans, first: Floats, second: Floats) -> tuple[float | None, float | None]:
     """Sum two columns over the rows in which both are reported; `None` where there is none."""
-    both = rows & ~np.isnan(left) & ~np.isnan(right)
-    return (float(left[both].sum()), float(right[both].sum())) if both.any() else (None, None)
+    reported = rows & ~np.isnan(first) & ~np.isnan(second)
+    return (float(first[reported].sum()), float(second[reported].sum())) if reported.any() else (None, None)

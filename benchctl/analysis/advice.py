@@ -56,12 +56,12 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
     drafted = [verdict for verdict in arms if verdict.arm not in inactive]
     levels = analysis.sweep.levels if analysis.sweep else []
     overlapping = any(row.overlapping for row in levels if row.arm == arms[0].arm)
-    alone = [] if overlapping or len(analysis.tasks) < 2 else analysis.tasks
-    alone = [task for task in alone if _prompts(analysis, arms[0].arm, task) >= ENOUGH_PROMPTS]
-    several = len(drafted) * len(alone) > 1
+    own_tasks = [] if overlapping or len(analysis.tasks) < 2 else analysis.tasks
+    own_tasks = [task for task in own_tasks if _prompts(analysis, arms[0].arm, task) >= ENOUGH_PROMPTS]
+    several = len(drafted) * len(own_tasks) > 1
     overall, *tasks = (
         _advice(analysis, manifest, task, condition, baseline, drafted, damaged, several=several)
-        for task in (ALL_TASKS, *alone)
+        for task in (ALL_TASKS, *own_tasks)
     )
     timed = [
         verdict
@@ -106,8 +106,8 @@ def _advice(
     shared["command"] = production_command(manifest, best.arm if best else baseline)
     if best is None:
         reason, candidate = _why_none([verdict for verdict in candidates if verdict.speedup is not None], damaged)
-        nothing: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "lossless": None}
-        return Advice(**shared, **nothing, setting="no speculation", reason=reason, candidate=candidate)
+        no_arm: dict[str, Any] = {"arm": None, "speedup": None, "interval": None, "lossless": None}
+        return Advice(**shared, **no_arm, setting="no speculation", reason=reason, candidate=candidate)
     prompts = _prompts(analysis, best.arm, task)
     return Advice(
         **shared,
@@ -150,8 +150,8 @@ def _of_task(analysis: Analysis, verdict: Verdict, task: str) -> Verdict:
         speed = "undecided" if not ends.excludes_one else "faster" if ends.low > 1 else "slower"
         if speed != "undecided" and row.length_matched is not None and (row.length_matched > 1) != (ends.low > 1):
             speed = "unknown"
-    found = {"speed": speed, "speedup": row.pooled, "interval": ends, "like_these": row.like_these}
-    return verdict.model_copy(update=found)
+    task_values = {"speed": speed, "speedup": row.pooled, "interval": ends, "like_these": row.like_these}
+    return verdict.model_copy(update=task_values)
 
 
 def shown_for_others(like_these: Interval | None, prompts: int) -> bool:
@@ -265,10 +265,10 @@ def quoted(word: str) -> str:
 
 def production_command(manifest: Manifest | None, arm: str) -> str | None:
     """An arm's exact command line on `EXAMPLE_PORT`; `None` where it is not known."""
-    found = identity_of(manifest, arm)
-    if found is None or not (found.argv or found.url):
+    identity = identity_of(manifest, arm)
+    if identity is None or not (identity.argv or identity.url):
         return None
-    return launch_command(found).replace("'{port}'", str(EXAMPLE_PORT))
+    return launch_command(identity).replace("'{port}'", str(EXAMPLE_PORT))
 
 
 def added_options(manifest: Manifest | None, arm: str, baseline: str) -> str | None:
@@ -276,8 +276,8 @@ def added_options(manifest: Manifest | None, arm: str, baseline: str) -> str | N
     argv = {identity.name: identity.argv for identity in manifest.arms} if manifest else {}
     if not argv.get(arm) or not argv.get(baseline):
         return None
-    there = _by_option(argv[baseline])
-    return " ".join(quoted(word) for option in _by_option(argv[arm]) if option not in there for word in option)
+    baseline_words = _by_option(argv[baseline])
+    return " ".join(quoted(word) for option in _by_option(argv[arm]) if option not in baseline_words for word in option)
 
 
 def _by_option(argv: Sequence[str]) -> list[tuple[str, ...]]:

@@ -72,22 +72,22 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
     lossless = judge(conditions)
     compared = _compared_arms(run, frames, baseline)
     parts = [_analyse(condition, compared, speeds, lossless) for condition in conditions]
-    found, manifest = parts[0], run.manifest
+    analysis, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].key is not None:
         verdicts = [verdict for part in parts for verdict in part.verdicts]
         sweep = find_sweep(manifest, groups, frames, verdicts)
-        found = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
-    of = {name: row.of for name, row in manifest.compared().items()} if manifest else {}
-    own = baseline is None or manifest is None or of.get(baseline, baseline) == of.get(manifest.baseline)
-    found = found.model_copy(
+        analysis = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
+    names = {name: row.of for name, row in manifest.compared().items()} if manifest else {}
+    own_baseline = baseline is None or manifest is None or names.get(baseline, baseline) == names.get(manifest.baseline)
+    analysis = analysis.model_copy(
         update={
-            "stopping": find_stopping(manifest, [speed.decides for speed in speeds.values()]) if own else None,
+            "stopping": find_stopping(manifest, [speed.decides for speed in speeds.values()]) if own_baseline else None,
             "accuracy": find_accuracy(run, compared),
             "left_out": list(run.left_out) or None,
-            "breakeven": None if run.integrity.damage else breakeven_of_run(found, manifest),
+            "breakeven": None if run.integrity.damage else breakeven_of_run(analysis, manifest),
         }
     )
-    return found.model_copy(update={"decision": find_decision(found, run)})
+    return analysis.model_copy(update={"decision": find_decision(analysis, run)})
 
 
 def _compared_arms(run: RunData, frames: Sequence[Frame], baseline: str | None) -> dict[str, ComparedArm]:

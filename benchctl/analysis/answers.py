@@ -94,29 +94,29 @@ INCOMPLETE = "\ufffd"
 """What stands for a character of which not all bytes are there."""
 
 
-def same_text(left: Record, right: Record) -> bool:
+def same_text(first: Record, second: Record) -> bool:
     """Whether two sound answers have the same text and finish reason, as far as both report it."""
-    endings = {left.finish_reason, right.finish_reason} - {None}
-    return same_characters(left, right) and len(endings) < 2
+    endings = {first.finish_reason, second.finish_reason} - {None}
+    return same_characters(first, second) and len(endings) < 2
 
 
-def same_characters(left: Record, right: Record) -> bool:
+def same_characters(first: Record, second: Record) -> bool:
     """Whether two answers have the same text; of equal tokens either may lack an incomplete last character."""
-    if left.token_ids is None or left.token_ids != right.token_ids:
-        return left.content == right.content
-    return (left.content or "").rstrip(INCOMPLETE) == (right.content or "").rstrip(INCOMPLETE)
+    if first.token_ids is None or first.token_ids != second.token_ids:
+        return first.content == second.content
+    return (first.content or "").rstrip(INCOMPLETE) == (second.content or "").rstrip(INCOMPLETE)
 
 
-def same_tokens(left: Record, right: Record) -> bool | None:
+def same_tokens(first: Record, second: Record) -> bool | None:
     """Whether two sound answers have the same tokens; `None` where either has no ids: a server's count shows none."""
-    if left.token_ids is None or right.token_ids is None:
+    if first.token_ids is None or second.token_ids is None:
         return None
-    return left.token_ids == right.token_ids
+    return first.token_ids == second.token_ids
 
 
-def same_answer(left: Record, right: Record) -> bool:
+def same_answer(first: Record, second: Record) -> bool:
     """Whether two sound answers are equal in everything that both report."""
-    return same_text(left, right) and same_tokens(left, right) is not False
+    return same_text(first, second) and same_tokens(first, second) is not False
 
 
 def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistency:
@@ -145,14 +145,19 @@ def find_divergence(baseline: Record, arm: Record) -> FirstDivergence | None:
     by_token = None not in (baseline.token_ids, arm.token_ids) and baseline.token_ids != arm.token_ids
     if ours == theirs and not by_token:
         return None
-    place: dict[str, object] = {"index": split, "unit": "character"}
+    location: dict[str, object] = {"index": split, "unit": "character"}
     if by_token:
-        ids, others = baseline.token_ids or [], arm.token_ids or []
-        at = common_length(others, ids)
-        place = {"index": at, "unit": "token", "baseline_token": _at(ids, at), "arm_token": _at(others, at)}
+        ids, arm_ids = baseline.token_ids or [], arm.token_ids or []
+        index = common_length(arm_ids, ids)
+        location = {
+            "index": index,
+            "unit": "token",
+            "baseline_token": _at(ids, index),
+            "arm_token": _at(arm_ids, index),
+        }
     return FirstDivergence.model_validate(
         {
-            **place,
+            **location,
             "agreed_text": ours[max(0, split - AGREED) : split],
             "baseline_text": theirs[split : split + CONTINUATION],
             "arm_text": ours[split : split + CONTINUATION],
@@ -160,12 +165,12 @@ def find_divergence(baseline: Record, arm: Record) -> FirstDivergence | None:
     )
 
 
-def common_length(left: Sequence[object], right: Sequence[object]) -> int:
+def common_length(first: Sequence[object], second: Sequence[object]) -> int:
     """Return the length of the longest common prefix of two strings or of two lists, by bisection."""
-    low, high = 0, min(len(left), len(right))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if left[low:middle] == right[low:middle] else (low, middle - 1)
+        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
     return low
 
 
@@ -216,13 +221,13 @@ def degeneration(record: Record) -> str | None:
     return None
 
 
-def runs_on(record: Record, other: Record) -> str | None:
-    """Say that an answer does not end where `other` does, as the end of a sentence; `None` when it ends."""
-    if record.finish_reason != "length" or other.finish_reason != "stop":
+def runs_on(record: Record, baseline: Record) -> str | None:
+    """Say that an answer does not end where `baseline` does, as the end of a sentence; `None` when it ends."""
+    if record.finish_reason != "length" or baseline.finish_reason != "stop":
         return None
-    unit, lengths = "tokens", [len(each.token_ids or ()) for each in (record, other)]
-    if None in (record.token_ids, other.token_ids):
-        unit, lengths = "characters", [len(each.content or "") for each in (record, other)]
+    unit, lengths = "tokens", [len(answer.token_ids or ()) for answer in (record, baseline)]
+    if None in (record.token_ids, baseline.token_ids):
+        unit, lengths = "characters", [len(answer.content or "") for answer in (record, baseline)]
     if lengths[0] < RUNS_ON * max(1, lengths[1]):
         return None
     return f"does not end: cut off at {lengths[0]} {unit}, while the other ended after {lengths[1]}"
@@ -248,14 +253,14 @@ def repeated_share(sequence: Sequence[object]) -> float:
 
     Anywhere in it, unlike a loop that an answer ends in; 0 where that is shorter than `LOOP_MIN`.
     """
-    least = LOOP_MIN["characters" if isinstance(sequence, str) else "tokens"]
+    shortest = LOOP_MIN["characters" if isinstance(sequence, str) else "tokens"]
     _, numbers = np.unique(np.array(list(sequence)), return_inverse=True)
     size, longest = len(numbers), 0
     for period in range(1, min(LONGEST_PHRASE, size // LOOP_REPEATS) + 1):
         differs = np.flatnonzero(numbers[period:] != numbers[:-period])
         equal = np.diff(np.concatenate([[-1], differs, [size - period]])) - 1  # lengths of the runs of equal pairs
         repeated = int(equal.max()) + period
-        if repeated >= max(least, LOOP_REPEATS * period):
+        if repeated >= max(shortest, LOOP_REPEATS * period):
             longest = max(longest, repeated)
     return longest / size if size else 0.0
 

@@ -52,13 +52,13 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
     synthetic, costs = synthetic_arms(analysis.verdicts), {row.arm: row for row in analysis.costs}
     accepted = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
     speeds = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
-    found = []
+    measured = []
     for arm in manifest.arms if manifest else []:
         settings, name = arm.speculation or {}, arm.name
         depth = settings.get("max")
         if not isinstance(depth, int) or name not in costs or not drafts_by_model(settings.get("type")):
             continue
-        found.append(
+        measured.append(
             Measured(
                 name=name,
                 synthetic=name in synthetic,
@@ -70,7 +70,7 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
                 cost_known=costs[name].overhead is not None,
             )
         )
-    return found
+    return measured
 
 
 def breakeven_of_run(analysis: Analysis, manifest: Manifest | None) -> BreakEven | None:
@@ -120,10 +120,10 @@ def find_breakeven(
 
 def speed_at(curve: Sequence[Point], tokens: float) -> float | None:
     """Return the curve's speed-up where a round yields so many tokens; `None` beyond its points."""
-    for left, right in pairwise(curve):
-        if left.tokens <= tokens <= right.tokens:
-            share = (tokens - left.tokens) / (right.tokens - left.tokens) if right.tokens > left.tokens else 0.0
-            return left.speedup + share * (right.speedup - left.speedup)
+    for lower, upper in pairwise(curve):
+        if lower.tokens <= tokens <= upper.tokens:
+            share = (tokens - lower.tokens) / (upper.tokens - lower.tokens) if upper.tokens > lower.tokens else 0.0
+            return lower.speedup + share * (upper.speedup - lower.speedup)
     return None
 
 
@@ -148,13 +148,13 @@ def _alpha(tokens: float, depth: int) -> float:
 
 def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
     """Return a real draft with the curve at its tokens, and whether that holds."""
-    at, ends = speed_at(curve, draft.tokens), draft.interval
-    if at is None or ends is None:
-        return draft.model_copy(update={"curve": at})
-    holds = ends.low <= at <= ends.high
+    curve_speed, ends = speed_at(curve, draft.tokens), draft.interval
+    if curve_speed is None or ends is None:
+        return draft.model_copy(update={"curve": curve_speed})
+    holds = ends.low <= curve_speed <= ends.high
     tokens = f"{draft.tokens:.2f} tokens per round"
-    off = None if holds else f"{draft.name}: the curve gives {at:.2f}× at its {tokens}, outside its interval."
-    return draft.model_copy(update={"curve": at, "curve_holds": holds, "note": off})
+    off = None if holds else f"{draft.name}: the curve gives {curve_speed:.2f}× at its {tokens}, outside its interval."
+    return draft.model_copy(update={"curve": curve_speed, "curve_holds": holds, "note": off})
 
 
 def _place(reference: Reference, curve: Sequence[Point]) -> Point | str:
@@ -181,18 +181,18 @@ def _need(depth: int, curve: Sequence[Point], real: Measured | None) -> Need:
         return need
     outcome, ranged = _outcome(curve), [(point.tokens, point.interval) for point in curve if point.interval]
     tokens = _crossing([(point.tokens, point.speedup) for point in curve])
-    highs = _crossing([(at, interval.high) for at, interval in ranged])
-    lows = _crossing([(at, interval.low) for at, interval in ranged])
+    highs = _crossing([(crossing_tokens, interval.high) for crossing_tokens, interval in ranged])
+    lows = _crossing([(crossing_tokens, interval.low) for crossing_tokens, interval in ranged])
     crossing: dict[str, float] = {}
     if outcome != "crosses" or tokens is None or highs is None or lows is None:
         sentence = f"Depth {depth} {_without_crossing(outcome, curve)}"
     else:
-        alpha, low, high = (_alpha(at, depth) for at in (tokens, highs, lows))
+        alpha, low, high = (_alpha(crossing_tokens, depth) for crossing_tokens in (tokens, highs, lows))
         ends = f"{percent(low)} to {percent(high)}; {tokens:.2f} tokens per round"
         sentence = f"Depth {depth} breaks even at α {percent(alpha)} ({ends})"
         crossing = {"tokens": tokens, "alpha": alpha, "alpha_low": low, "alpha_high": high}
-    told = "" if need.measured is None else f"; the real draft's α is {percent(need.measured)}"
-    return need.model_copy(update={**crossing, "outcome": outcome, "sentence": f"{sentence}{told}."})
+    real_alpha = "" if need.measured is None else f"; the real draft's α is {percent(need.measured)}"
+    return need.model_copy(update={**crossing, "outcome": outcome, "sentence": f"{sentence}{real_alpha}."})
 
 
 def _outcome(curve: Sequence[Point]) -> Outcome:
@@ -221,9 +221,9 @@ def _without_crossing(outcome: str, curve: Sequence[Point]) -> str:
 
 def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:
     """Return where the speed-up of a curve of (tokens per round, speed-up) reaches 1, in tokens per round."""
-    for (left_tokens, left), (right_tokens, right) in pairwise(curve):
-        if left < 1 <= right:
-            return left_tokens + (1 - left) / (right - left) * (right_tokens - left_tokens)
+    for (lower_tokens, lower), (upper_tokens, upper) in pairwise(curve):
+        if lower < 1 <= upper:
+            return lower_tokens + (1 - lower) / (upper - lower) * (upper_tokens - lower_tokens)
     return None
 
 
@@ -231,6 +231,6 @@ def curve_line(curve: Sequence[Point], depth: int, steps: int = 60) -> list[tupl
     """Return (α, speed-up) along the curve of a depth, for drawing."""
     low, high = curve[0].alpha, curve[-1].alpha
     alphas = [low + (high - low) * step / steps for step in range(steps + 1)]
-    found = [(alpha, speed_at(curve, expected_tokens(alpha, depth))) for alpha in alphas]
-    inner = [(alpha, speed) for alpha, speed in found if speed is not None]
+    points = [(alpha, speed_at(curve, expected_tokens(alpha, depth))) for alpha in alphas]
+    inner = [(alpha, speed) for alpha, speed in points if speed is not None]
     return [(low, curve[0].speedup), *inner, (high, curve[-1].speedup)]

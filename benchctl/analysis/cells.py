@@ -50,14 +50,14 @@ def latest_cells(manifest: Manifest | None) -> list[Cell]:
 
 def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
     """Return (`block 2, spec_d4`, reason, log) for every cell that failed or did not run as requested."""
-    found = []
+    failures = []
     for cell in latest_cells(frame.manifest):
         name, log = f"block {cell.block + 1}, {cell.arm}", cell.log
         if cell.attestation and cell.attestation.state == "failed":
-            found.append((name, cell.attestation.reason or "the attestation failed", log))
+            failures.append((name, cell.attestation.reason or "the attestation failed", log))
         elif cell.status != "finished":
-            found.append((name, cell.error.message if cell.error else cell.status, log))
-    return found
+            failures.append((name, cell.error.message if cell.error else cell.status, log))
+    return failures
 
 
 def speculates(frame: Frame, arm: int) -> bool:
@@ -77,12 +77,12 @@ def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
     Only a finished cell can be called idle: a crashed cell might still have drafted.
     """
     order = ("failed", "unverified", "active", "idle", "off")
-    found = [
+    rows = [
         cell.attestation
         for cell in latest_cells(frame.manifest)
         if cell.arm == arm and cell.attestation and (cell.status == "finished" or cell.attestation.state != "idle")
     ]
-    return sorted(found, key=lambda attestation: order.index(attestation.state))
+    return sorted(rows, key=lambda attestation: order.index(attestation.state))
 
 
 def states(frame: Frame, arm: str) -> list[str]:
@@ -99,10 +99,10 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
         return 1
     identity = identity_of(manifest, record.label)
     depth = (identity.speculation or {}).get("max") if identity else None
-    known = [depth + 1] if isinstance(depth, int) else []
+    widths = [depth + 1] if isinstance(depth, int) else []
     if record.draft_n and record.rounds:
-        known.append(1 + math.ceil(record.draft_n / record.rounds))
-    return max(known, default=None)
+        widths.append(1 + math.ceil(record.draft_n / record.rounds))
+    return max(widths, default=None)
 
 
 def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
@@ -159,16 +159,16 @@ def find_resources(frame: Frame) -> list[Resources]:
     cells = [cell for cell in latest_cells(manifest) if cell.status == "finished"]
     rows = [_of_arm(frame, manifest, arm, [cell for cell in cells if cell.arm == arm]) for arm in frame.arms]
     second = [] if frame.again is None else [rows[frame.again]]
-    known = [row.joules_per_token for row in (rows[frame.baseline], *second) if row.joules_per_token is not None]
-    own = sum(known) / len(known) if known else None
-    for place, row in enumerate(rows):
-        if own and row.joules_per_token is not None:
-            rows[place] = row.model_copy(update={"against_baseline": row.joules_per_token / own})
+    joules = [row.joules_per_token for row in (rows[frame.baseline], *second) if row.joules_per_token is not None]
+    baseline_mean = sum(joules) / len(joules) if joules else None
+    for index, row in enumerate(rows):
+        if baseline_mean and row.joules_per_token is not None:
+            rows[index] = row.model_copy(update={"against_baseline": row.joules_per_token / baseline_mean})
     return rows
 
 
 def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:
-    why, metered = _why(manifest, cells), _metered(manifest, cells)
+    reason, metered = _why(manifest, cells), _metered(manifest, cells)
     joules = sum(sum(watch.energy_j.values()) for _, watch in metered)
     seconds = sum(watch.wall_s for _, watch in metered)
     kinds = list(dict.fromkeys(kind for _, watch in metered for kind in watch.energy_j))
@@ -186,8 +186,8 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
         device_untold=_on_device(manifest, arm) and any(memory.device is None for memory in memories),
         swapped_bytes=_most([memory.swapped for memory in memories]),
         checkpoint_bytes=_most([memory.checkpoint for memory in memories]),
-        means={} if why in (TOGETHER, ELSEWHERE) else _means(cells),
-        untold=None if tokens else why,
+        means={} if reason in (TOGETHER, ELSEWHERE) else _means(cells),
+        untold=None if tokens else reason,
     )
 
 
@@ -195,8 +195,8 @@ def _on_device(manifest: Manifest, arm: str) -> bool:
     """Whether an arm's engine was started for a GPU: by the recipe, or, where that leaves it open, by what it lists."""
     identity = identity_of(manifest, arm)
     setup = setup_of(manifest, identity.setup if identity else None)
-    written = (manifest.recipe.get("engine") or {}).get("device", "auto")
-    device = axes_of(manifest, arm).get("engine.device", written)
+    device_name = (manifest.recipe.get("engine") or {}).get("device", "auto")
+    device = axes_of(manifest, arm).get("engine.device", device_name)
     listed = (setup or manifest).engine.details.get("devices")
     return device != "cpu" and (device != "auto" or bool(listed))
 
@@ -204,11 +204,11 @@ def _on_device(manifest: Manifest, arm: str) -> bool:
 def _means(cells: Sequence[Cell]) -> dict[str, float]:
     """Return each quantity's mean over the cells that have it, weighted by their time."""
     watches = [cell.watch for cell in cells if cell.watch is not None and cell.watch.series]
-    found = {}
+    means = {}
     for name in dict.fromkeys(name for watch in watches for name in watch.series):
-        known = [(watch.wall_s, fmean(watch.series[name])) for watch in watches if watch.series.get(name)]
-        found[name] = sum(seconds * mean for seconds, mean in known) / sum(seconds for seconds, _ in known)
-    return found
+        weighted = [(watch.wall_s, fmean(watch.series[name])) for watch in watches if watch.series.get(name)]
+        means[name] = sum(seconds * mean for seconds, mean in weighted) / sum(seconds for seconds, _ in weighted)
+    return means
 
 
 def by_block(frame: Frame, arm: str) -> tuple[list[float], list[float]]:

@@ -204,10 +204,10 @@ class Trace:
 
     def of(self, kind: str) -> tuple[int, float, float]:
         """Return how many passes of a kind there are, the tokens in them, and how many steps they took together."""
-        found = [pass_ for pass_ in self.passes if pass_.kind == kind and pass_.width]
-        count = sum(pass_.count for pass_ in found)
-        tokens = sum(pass_.count * pass_.width for pass_ in found)
-        return count, tokens, sum(pass_.count * pass_.median_s for pass_ in found) / self.plain_s
+        passes = [pass_ for pass_ in self.passes if pass_.kind == kind and pass_.width]
+        count = sum(pass_.count for pass_ in passes)
+        tokens = sum(pass_.count * pass_.width for pass_ in passes)
+        return count, tokens, sum(pass_.count * pass_.median_s for pass_ in passes) / self.plain_s
 
     def mean(self, kind: str) -> float:
         """Return the steps that a pass of a kind takes, 0 where there is none."""
@@ -218,11 +218,11 @@ class Trace:
 def sum_rounds(frame: Frame, counters: CounterColumns, arm: int, task: int | None = None) -> Rounds | None:
     """Add up an arm's rounds over the prompts that it and the baseline answered; `None` where no round is reported."""
     ours, theirs = frame.pairs(arm, frame.baseline)
-    known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
-    known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
+    counted = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
+    counted &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
     if task is not None:
-        known &= frame.task[ours] == task
-    ours, theirs = ours[known], theirs[known]
+        counted &= frame.task[ours] == task
+    ours, theirs = ours[counted], theirs[counted]
     rounds = float(counters.rounds[ours].sum())
     if not rounds:
         return None
@@ -238,14 +238,14 @@ def sum_rounds(frame: Frame, counters: CounterColumns, arm: int, task: int | Non
 
 
 def _phases(frame: Frame, counters: CounterColumns, rows: Integers) -> dict[str, float] | None:
-    found: dict[str, float] = {}
+    seconds_by_phase: dict[str, float] = {}
     for row in rows:
         phases = frame.records[row].phase_s
         if phases is None and counters.drafted[row] > 0:
             return None
         for phase, seconds in (phases or {}).items():
-            found[phase] = found.get(phase, 0.0) + seconds
-    return found
+            seconds_by_phase[phase] = seconds_by_phase.get(phase, 0.0) + seconds
+    return seconds_by_phase
 
 
 def trace_of(traces: CostTraces | None, arm: str, baseline: str) -> Trace | None:
@@ -264,9 +264,9 @@ def draft_step(rounds: Rounds, trace: Trace | None, traces: CostTraces | None) -
     _, tokens, steps = trace.of("draft") if trace else (0, 0, 0.0)
     if tokens:
         return steps / tokens * rounds.step_s, "traced"
-    alone = traces.draft_alone if traces else None
-    if alone is not None and alone.tokens:
-        return alone.seconds / alone.tokens, "alone"
+    alone_steps = traces.draft_alone if traces else None
+    if alone_steps is not None and alone_steps.tokens:
+        return alone_steps.seconds / alone_steps.tokens, "alone"
     return None
 
 
@@ -274,28 +274,28 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
     """Return the cost of each part; `drafts`: whether a model drafts, so that there is a draft step."""
     name, step_s = frame.arms[arm], rounds.step_s
     trace = trace_of(traces, name, frame.arms[frame.baseline])
-    found: list[tuple[str, float, float, float, Source]] = []
+    costs: list[tuple[str, float, float, float, Source]] = []
     step = draft_step(rounds, trace, traces if drafts else None) if drafts else None
     if step is not None:
         count = rounds.drafted if step[1] == "run" else trace.of("draft")[1] if trace and step[1] == "traced" else 0
-        alone = traces.draft_alone.tokens if traces and traces.draft_alone and step[1] == "alone" else 0
-        found.append(("draft step", 1, step[0], count or alone, step[1]))
+        alone_tokens = traces.draft_alone.tokens if traces and traces.draft_alone and step[1] == "alone" else 0
+        costs.append(("draft step", 1, step[0], count or alone_tokens, step[1]))
     phases, times = rounds.phases or {}, rounds.rounds
     if "verify" in phases:
-        found.append(("verify", 1 + rounds.drafted / times, phases["verify"] / times, times, "run"))
+        costs.append(("verify", 1 + rounds.drafted / times, phases["verify"] / times, times, "run"))
     if phases.get("state"):
-        found.append(("checkpoint", 1, phases["state"] / times, times, "run"))
+        costs.append(("checkpoint", 1, phases["state"] / times, times, "run"))
     kinds = {"draft-read": "draft reads", _REEVALUATED: "re-evaluation"}
     for kind in ("verify", "draft-read", "checkpoint", "restore", _REEVALUATED):
         count, tokens, steps = trace.of(kind) if trace else (0, 0, 0.0)
         if count and not (kind in phases or (kind == "draft-read" and not drafts)):
-            found.append((kinds.get(kind, kind), tokens / count, steps / count * step_s, count, "traced"))
+            costs.append((kinds.get(kind, kind), tokens / count, steps / count * step_s, count, "traced"))
     keys = ("what", "width", "seconds", "count", "source")
     return [
         UnitCost.model_validate(
             {**dict(zip(keys, row, strict=True)), "count": int(row[3]), "arm": name, "steps": row[2] / step_s}
         )
-        for row in found
+        for row in costs
     ]
 
 
@@ -320,20 +320,20 @@ def split_rounds(
 ) -> list[RoundSplit]:
     """Split the time of an arm's rounds into parts, for all tasks together and for each."""
     trace = trace_of(traces, frame.arms[arm], frame.arms[frame.baseline])
-    found = []
+    splits = []
     for number, name in [(None, ALL_TASKS), *enumerate(frame.tasks)]:
         rounds = sum_rounds(frame, counters, arm, number)
         if rounds is not None:
-            found.append(_split(frame.arms[arm], name, rounds, trace, traces, drafts=drafts))
-    return found
+            splits.append(_split(frame.arms[arm], name, rounds, trace, traces, drafts=drafts))
+    return splits
 
 
 def _split(
     arm: str, task: str, rounds: Rounds, trace: Trace | None, traces: CostTraces | None, *, drafts: bool
 ) -> RoundSplit:
     parts, sources = _known_parts(rounds, trace, traces, drafts=drafts)
-    rest: Part = "left over" if "verify" in parts else "verify and left over" if "draft" in parts else "not split"
-    parts[rest] = rounds.decode_s - sum(parts.values())
+    remainder: Part = "left over" if "verify" in parts else "verify and left over" if "draft" in parts else "not split"
+    parts[remainder] = rounds.decode_s - sum(parts.values())
     inferred = [part for part in PARTS if part in parts and sources.get(part) in {"traced", "alone"}]
     return RoundSplit(
         arm=arm,
@@ -343,7 +343,7 @@ def _split(
         tokens=rounds.decoded / rounds.rounds,
         drafted_round_tokens=1 + rounds.accepted / rounds.rounds,
         parts={part: parts[part] / rounds.rounds for part in PARTS if part in parts},
-        inferred=[*inferred, rest],
+        inferred=[*inferred, remainder],
         step_s=rounds.step_s,
     )
 
@@ -364,18 +364,18 @@ def _known_parts(
         parts |= timed
         sources |= dict.fromkeys(timed, "run")
         return parts, sources
-    again = _reevaluated_share(trace) * rounds.undrafted
-    if rounds.undrafted > again:
-        parts["plain steps"], sources["plain steps"] = (rounds.undrafted - again) * rounds.step_s, "traced"
+    reevaluated = _reevaluated_share(trace) * rounds.undrafted
+    if rounds.undrafted > reevaluated:
+        parts["plain steps"], sources["plain steps"] = (rounds.undrafted - reevaluated) * rounds.step_s, "traced"
     if trace is None or not trace.of("verify")[0]:
         return parts, sources
     verified = trace.of("verify")[0]
     parts["verify"] = trace.mean("verify") * rounds.rounds * rounds.step_s
     reads = trace.of("draft-read")[2] / verified * rounds.rounds * rounds.step_s if drafts else 0.0
     state = trace.mean("checkpoint") * rounds.rounds
-    state += (trace.mean("restore") + trace.mean(_REEVALUATED)) * again
-    others: dict[Part, float] = {"draft reads": reads, "state": state * rounds.step_s}
-    parts |= {part: seconds for part, seconds in others.items() if seconds}
+    state += (trace.mean("restore") + trace.mean(_REEVALUATED)) * reevaluated
+    unmeasured: dict[Part, float] = {"draft reads": reads, "state": state * rounds.step_s}
+    parts |= {part: seconds for part, seconds in unmeasured.items() if seconds}
     sources |= dict.fromkeys(("verify", "draft reads", "state"), "traced")
     return parts, sources
 
@@ -384,5 +384,5 @@ def _reevaluated_share(trace: Trace | None) -> float:
     """Return which share of the steps without a draft were re-evaluations, going by the passes timed separately."""
     if trace is None:
         return 0.0
-    again, plain = trace.of(_REEVALUATED)[0], trace.of("plain")[0]
-    return again / (again + plain) if again else 0.0
+    reevaluated, plain = trace.of(_REEVALUATED)[0], trace.of("plain")[0]
+    return reevaluated / (reevaluated + plain) if reevaluated else 0.0

@@ -98,8 +98,8 @@ class Frame:
             distance = self.slowness[arms]
             timed = np.isfinite(distance)
             if timed.any():
-                least = max(-log1p(-DISTURBED), OUTLYING / 0.6745 * float(np.median(np.abs(distance[timed]))))
-                slow[arms] = (distance > least) & (timed.sum(axis=1) >= ENOUGH_CELLS)[:, np.newaxis]
+                threshold = max(-log1p(-DISTURBED), OUTLYING / 0.6745 * float(np.median(np.abs(distance[timed]))))
+                slow[arms] = (distance > threshold) & (timed.sum(axis=1) >= ENOUGH_CELLS)[:, np.newaxis]
         return slow
 
     @cached_property
@@ -132,13 +132,13 @@ class Frame:
         return self._of_both_cells(rows, self.column("e2e_s"), self.predicted)
 
     def _of_both_cells(self, rows: Integers, seconds: Floats, tokens: Floats) -> Floats:
-        own = seconds[rows]
+        cell_seconds = seconds[rows]
         if self.again is None:
-            return own
+            return cell_seconds
         second = self.row_at[self.again, self.block[rows], self.prompt[rows]]
         with np.errstate(divide="ignore", invalid="ignore"):  # an answer that failed has no tokens
             pace = np.where((second >= 0) & self.answered[second], seconds[second] / tokens[second], np.nan)
-        return np.where(np.isfinite(pace), (own + pace * tokens[rows]) / 2, own)
+        return np.where(np.isfinite(pace), (cell_seconds + pace * tokens[rows]) / 2, cell_seconds)
 
     @cached_property
     def work(self) -> Floats:
@@ -197,11 +197,11 @@ class Frame:
         """Return the rows of an arm, sorted by block and prompt."""
         return np.flatnonzero(self.arm == arm)
 
-    def pairs(self, arm: int, other: int) -> tuple[Integers, Integers]:
+    def pairs(self, arm: int, other_arm: int) -> tuple[Integers, Integers]:
         """Return the rows of two arms that answer the same prompt in the same block, errors among them."""
-        ours, theirs = self.row_at[arm].ravel(), self.row_at[other].ravel()
-        both = (ours >= 0) & (theirs >= 0)
-        return ours[both], theirs[both]
+        ours, theirs = self.row_at[arm].ravel(), self.row_at[other_arm].ravel()
+        answered = (ours >= 0) & (theirs >= 0)
+        return ours[answered], theirs[answered]
 
     def column(self, key: str) -> Floats:
         """Return a number of every record as a column, by its key (of `NUMBERS`); NaN where it is not reported."""

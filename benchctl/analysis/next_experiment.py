@@ -193,10 +193,10 @@ def _undecided(run: Situation) -> Experiment | None:
 
 
 def _other_depth(run: Situation) -> Experiment | None:
-    found = None if run.served else _another_depth(run.analysis)
-    if found is None:
+    prediction = None if run.served else _another_depth(run.analysis)
+    if prediction is None:
         return None
-    predicted, depth, kind, timed = found
+    predicted, depth, kind, timed = prediction
     basis = {"type": kind, "depth": depth, "predicted": predicted, "width_timed": timed}
     return run.run_again("depth", "--type", kind, "--depth", str(depth), **basis)
 
@@ -235,11 +235,11 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str, bool] | None:
         if fit.setting != kind or kinds.count(kind) > 1 or not alphas:
             continue
         needed = max(1.0, _WORTH_TRYING * max(row.measured or 0.0 for row in costs))
-        rest = _line_beside_verify(costs, widths)
+        line = _line_beside_verify(costs, widths)
         for depth in (depth for depth in range(1, _DEEPEST + 1) if depth not in fit.depths):
-            timed = rest is not None and depth + 1 in widths
-            if rest is not None and timed:
-                cost = rest[0] + rest[1] * depth + widths[depth + 1]
+            timed = line is not None and depth + 1 in widths
+            if line is not None and timed:
+                cost = line[0] + line[1] * depth + widths[depth + 1]
             elif fit.slope is not None and fit.intercept is not None:
                 cost = fit.intercept + fit.slope * depth
             else:
@@ -258,8 +258,8 @@ def _line_beside_verify(costs: Sequence[Cost], widths: Mapping[int, float]) -> t
               if row.depth is not None and row.overhead is not None and row.depth + 1 in widths]  # fmt: skip
     if len({depth for depth, _ in points}) < 2:
         return None
-    depths, rest = np.array(points, dtype=float).T
-    slope, intercept = np.polyfit(depths, rest, 1)
+    depths, remainders = np.array(points, dtype=float).T
+    slope, intercept = np.polyfit(depths, remainders, 1)
     return (float(intercept), float(slope)) if slope >= 0 and intercept >= 0 else None
 
 
@@ -290,8 +290,8 @@ def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
 
 def _options(manifest: Manifest, names: Sequence[str]) -> list[str]:
     """Return these options of the run's own command line, without which models, engine or machines are not found."""
-    found: list[str] = []
+    kept_options: list[str] = []
     words = [part for word in manifest.command for part in (word.split("=", 1) if word.startswith("--") else [word])]
     for word, value in pairwise(words):
-        found += [word, value] if word in names else []
-    return found
+        kept_options += [word, value] if word in names else []
+    return kept_options

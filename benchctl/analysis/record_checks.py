@@ -57,18 +57,18 @@ def cases(names: Sequence[str]) -> dict[str, Any]:
 
 def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
     """Files that are not as they were written, or contradict themselves."""
-    for kind, where, found in (
+    for kind, where, findings in (
         ("changed-evidence", "files", integrity.damage if integrity else ()),
         ("changed-scores", "scores", integrity.scores if integrity else ()),
     ):
-        if found:
-            yield observation(kind, where, "texts", texts=cases(found))
+        if findings:
+            yield observation(kind, where, "texts", texts=cases(findings))
 
 
 def check_cells(frame: Frame) -> Iterator[Observation]:
     """Findings of the preflight, and cells that failed, or did not run what the recipe requests."""
-    found = frame.manifest.preflight if frame.manifest else None
-    for finding in found.findings if found else ():
+    preflight = frame.manifest.preflight if frame.manifest else None
+    for finding in preflight.findings if preflight else ():
         yield observation(finding.id, finding.where, "text", text=finding.seen)
     for name, reason, log in failed_cells(frame):
         yield observation("failed-cell", name, "failed", reason=reason, log=log)
@@ -103,8 +103,8 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
             gap = frame.records[rows[no_ids][0]].token_gap
             code = "withheld for a reason" if gap else "withheld"
             yield observation("token-ids-withheld", arm, code, records=_named(frame, rows[no_ids]), reason=gap)
-        least = [records[place].client_tok_per_sec_least for place in np.flatnonzero(~np.isfinite(frame.rate[rows]))]
-        if limits := [rate for rate in least if rate is not None]:
+        floors = [records[index].client_tok_per_sec_least for index in np.flatnonzero(~np.isfinite(frame.rate[rows]))]
+        if limits := [rate for rate in floors if rate is not None]:
             counts = {"unrated": len(limits), "answers": len(records), "limit": float(np.median(limits))}
             yield observation("first-event", arm, "limit", **counts)
         short = frame.answered[rows] & (frame.predicted[rows] < 2)
@@ -122,10 +122,16 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
     if speculates(frame, frame.baseline):
         yield observation("baseline-speculates", frame.arms[frame.baseline], "drafts")
     yield from _baseline_endings(frame)
-    own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
-    if own and own.differing:
-        differing = cases(own.differing)
-        yield observation("baseline-not-reproducible", own.arm, "differing", differing=differing, prompts=own.prompts)
+    baseline = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
+    if baseline and baseline.differing:
+        differing = cases(baseline.differing)
+        yield observation(
+            "baseline-not-reproducible",
+            baseline.arm,
+            "differing",
+            differing=differing,
+            prompts=baseline.prompts,
+        )
 
 
 def _baseline_endings(frame: Frame) -> Iterator[Observation]:
@@ -141,14 +147,14 @@ def _baseline_endings(frame: Frame) -> Iterator[Observation]:
     lengths = [record.tokens_listed for record in records]  # a server's count alone condemns nobody
     read = [record.prompt_tokens or 0 for record in records]
     longest = max((before + (count or 0) for before, count in zip(read, lengths, strict=True)), default=0)
-    most = limit if isinstance(limit, int) else None
+    max_tokens = limit if isinstance(limit, int) else None
     broken = {
-        "more tokens": [most is not None and count is not None and count > most for count in lengths],
+        "more tokens": [max_tokens is not None and count is not None and count > max_tokens for count in lengths],
         "cut early": [
-            most is not None
+            max_tokens is not None
             and count is not None
             and record.finish_reason == "length"
-            and count < most
+            and count < max_tokens
             and before + count < longest  # else the context may have been full
             for record, before, count in zip(records, read, lengths, strict=True)
         ],
@@ -172,17 +178,17 @@ def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Observatio
 def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:
     """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
     for number, arm in enumerate(frame.arms):
-        here = frame.arm == number
+        of_arm = frame.arm == number
         for sentence, mask in counters.contradictions.items():
-            if (mask & here).any():
-                records = _named(frame, np.flatnonzero(mask & here))
+            if (mask & of_arm).any():
+                records = _named(frame, np.flatnonzero(mask & of_arm))
                 yield observation("contradictory-counters", arm, "counters", reason=sentence, records=records)
-        own = attestations(frame, arm)
-        if own and own[0].state == "idle":
+        attested = attestations(frame, arm)
+        if attested and attested[0].state == "idle":
             yield observation("never-fired", arm, "nothing")
-        if own and own[0].state == "unverified":
-            code = "text" if own[0].reason else "not shown"
-            yield observation("unverified", arm, code, text=own[0].reason)
+        if attested and attested[0].state == "unverified":
+            code = "text" if attested[0].reason else "not shown"
+            yield observation("unverified", arm, code, text=attested[0].reason)
         limit = speculation_of(frame, arm).get("max")
         if isinstance(limit, int):
             deep = _deeper(frame, counters, frame.rows(number), limit)
@@ -192,18 +198,18 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
 
 def check_depths(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:
     """Arms that differ in their depth alone, with the same counts in every answer."""
-    deep = [(arm, depth, rest) for arm in range(len(frame.arms)) for depth, rest in _depth(frame, arm)]
-    for place, (first, depth, rest) in enumerate(deep):
-        for second, other, others_rest in deep[place + 1 :]:
-            if rest != others_rest or depth == other:
+    deep = [(arm, depth, settings) for arm in range(len(frame.arms)) for depth, settings in _depth(frame, arm)]
+    for index, (first, depth, settings) in enumerate(deep):
+        for second, other_depth, other_settings in deep[index + 1 :]:
+            if settings != other_settings or depth == other_depth:
                 continue
             ours, theirs = frame.pairs(first, second)
-            known = ~np.isnan(counters.drafted[ours]) & ~np.isnan(counters.drafted[theirs])
-            ours, theirs = ours[known], theirs[known]
+            reported = ~np.isnan(counters.drafted[ours]) & ~np.isnan(counters.drafted[theirs])
+            ours, theirs = ours[reported], theirs[reported]
             columns = (counters.drafted, counters.accepted, counters.rounds)
             same = all(np.array_equal(column[ours], column[theirs], equal_nan=True) for column in columns)
             if len(ours) >= ENOUGH_ANSWERS and same and counters.drafted[ours].any():
-                arms = [f"{frame.arms[first]} (depth {depth})", f"{frame.arms[second]} (depth {other})"]
+                arms = [f"{frame.arms[first]} (depth {depth})", f"{frame.arms[second]} (depth {other_depth})"]
                 yield observation(
                     "depth-without-effect", frame.arms[second], "same counts", arms=arms, answers=len(ours)
                 )
@@ -219,16 +225,16 @@ def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
 def check_repetitions(frame: Frame) -> Iterator[Observation]:
     """Answers of the baseline that repeat a phrase over much of their text."""
     shares: dict[str, float] = {}
-    known: dict[str | None, float] = {}  # blocks repeat answers
+    share_by_answer: dict[str | None, float] = {}  # blocks repeat answers
     for record in (frame.records[row] for row in frame.rows(frame.baseline).tolist()):
         if record.error is None:
             answer = record.token_sha or record.content_sha or record.content
-            if answer not in known:
-                known[answer] = repeated_share(record.token_ids or record.content or "")
-            shares[f"{record.task}/{record.prompt_idx}"] = known[answer]
-    found = sorted((place for place in shares if shares[place] >= REPEATED), key=lambda place: -shares[place])
-    if found:
-        repeating = cases([f"{prompt}: {percent(shares[prompt])}" for prompt in found])
+            if answer not in share_by_answer:
+                share_by_answer[answer] = repeated_share(record.token_ids or record.content or "")
+            shares[f"{record.task}/{record.prompt_idx}"] = share_by_answer[answer]
+    loops = sorted((name for name in shares if shares[name] >= REPEATED), key=lambda name: -shares[name])
+    if loops:
+        repeating = cases([f"{prompt}: {percent(shares[prompt])}" for prompt in loops])
         arm = frame.arms[frame.baseline]
         yield observation("repeating-answers", arm, "repeating", repeating=repeating, answers=len(shares))
 
@@ -373,12 +379,14 @@ def _load(frame: Frame) -> Iterator[Observation]:
     cells = sorted(latest_cells(frame.manifest), key=lambda cell: cell.started_at)
     if not isinstance(cores, int) or any(cell.watch and cell.watch.other_cpu_s is not None for cell in cells):
         return
-    known = [(cell.load_before, cell) for cell in cells if cell.load_before is not None]
-    own = [0, *(cores for _ in known[1:])]
-    busy = [(load, cell) for (load, cell), ours in zip(known, own, strict=False) if load > LOAD_SHARE * cores + ours]
+    loads = [(cell.load_before, cell) for cell in cells if cell.load_before is not None]
+    allowed = [0, *(cores for _ in loads[1:])]
+    busy = [
+        (load, cell) for (load, cell), ours in zip(loads, allowed, strict=False) if load > LOAD_SHARE * cores + ours
+    ]
     if busy:
         load, worst = max(busy, key=itemgetter(0))
-        values = {"busy": len(busy), "cells": len(known), "load": load, "cores": cores}
+        values = {"busy": len(busy), "cells": len(loads), "load": load, "cores": cores}
         yield observation("high-load", "machine", "load", worst=worst.name, **values)
 
 

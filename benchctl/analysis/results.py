@@ -567,6 +567,6 @@ class Analysis(Result):
 
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = handler(self)
+        document: dict[str, Any] = handler(self)
         absent = {name for name in ("accuracy", "left_out", "sweep") if getattr(self, name) is None}
-        return {name: value for name, value in found.items() if name not in absent}
+        return {name: value for name, value in document.items() if name not in absent}

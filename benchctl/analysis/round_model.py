@@ -46,15 +46,15 @@ def find_rounds(
         settings = speculation_of(frame, name)
         drafts = drafts_by_model(settings.get("type")) or (rounds.phases is not None and "verify" in rounds.phases)
         units += unit_costs(frame, arm, rounds, traces, drafts=drafts)
-        here = split_rounds(frame, counters, arm, traces, drafts=drafts)
-        splits += here
+        arm_splits = split_rounds(frame, counters, arm, traces, drafts=drafts)
+        splits += arm_splits
         depth = settings.get("max")
         if is_synthetic(frame, arm):
             continue  # no draft's acceptance, so it must not enter a forecast
         overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
-        if why := why_no_depth(frame, overall):
-            without.setdefault(why, []).append(name)
-        if not isinstance(depth, int) or why:
+        if reason := why_no_depth(frame, overall):
+            without.setdefault(reason, []).append(name)
+        if not isinstance(depth, int) or reason:
             continue
         cost = next(candidate for candidate in costs if candidate.arm == name)
         speed = next(speedup for speedup in speedups if speedup.arm == name and speedup.task == ALL_TASKS)
@@ -74,19 +74,19 @@ def find_rounds(
                 undrafted=rounds.undrafted / rounds.rounds,
                 measured=speed.pooled,
                 interval=speed.interval,
-                parts_cost=_cost_of_parts(here[0]),
+                parts_cost=_cost_of_parts(arm_splits[0]),
             )
         )
-    notes = [f"{', '.join(arms)}: no break-even and no forecast, since {why}." for why, arms in without.items()]
+    notes = [f"{', '.join(arms)}: no break-even and no forecast, since {reason}." for reason, arms in without.items()]
     widths = _widths(frame, traces, units)
-    found = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs_and_falls(widths))
-    return _with_forecasts(found, depths, timed_widths(widths, frame.arms[frame.baseline]), traces)
+    model = RoundModel(units=units + widths, splits=splits, notes=notes + cliffs_and_falls(widths))
+    return _with_forecasts(model, depths, timed_widths(widths, frame.arms[frame.baseline]), traces)
 
 
 def _with_forecasts(
-    found: RoundModel, depths: Sequence[DepthCost], widths: Mapping[int, float], traces: CostTraces | None
+    model: RoundModel, depths: Sequence[DepthCost], widths: Mapping[int, float], traces: CostTraces | None
 ) -> RoundModel:
-    notes = [*found.notes, *(traces.lacking if traces else [])]
+    notes = [*model.notes, *(traces.lacking if traces else [])]
     fits, forecasts = [], []
     for setting in dict.fromkeys(arm.setting for arm in depths):
         arms = [arm for arm in depths if arm.setting == setting]
@@ -94,11 +94,11 @@ def _with_forecasts(
             continue
         fits.append(fit_rounds(setting, arms))
         for arm in arms:
-            others = [other for other in arms if other.depth != arm.depth]
-            made, why = forecast(arm, others, widths)
-            forecasts += [made] if made else []
-            notes += [why] if why and len({other.depth for other in others}) > 1 else []
-    return found.model_copy(update={"fits": fits, "forecasts": forecasts, "notes": notes})
+            other_arms = [other_arm for other_arm in arms if other_arm.depth != arm.depth]
+            arm_forecast, reason = forecast(arm, other_arms, widths)
+            forecasts += [arm_forecast] if arm_forecast else []
+            notes += [reason] if reason and len({other_arm.depth for other_arm in other_arms}) > 1 else []
+    return model.model_copy(update={"fits": fits, "forecasts": forecasts, "notes": notes})
 
 
 def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
@@ -113,12 +113,12 @@ def predictors(splits: Sequence[RoundSplit], acceptance: Sequence[Acceptance]) -
     """Return Pearson's r with the speed-up, over arms, of what is said to predict it; `{}` for too few arms."""
     rates = {row.arm: row.rate for row in acceptance if row.task == ALL_TASKS and row.rate is not None}
     rows = [row for row in splits if row.task == ALL_TASKS and row.arm in rates]
-    known = [(row, tpt) for row in rows if (tpt := row.tokens_per_time) is not None]
-    found = {
-        "tokens per time": pearson([(tpt, row.speedup) for row, tpt in known]),
-        "acceptance": pearson([(rates[row.arm], row.speedup) for row, _ in known]),
+    rated = [(row, tpt) for row in rows if (tpt := row.tokens_per_time) is not None]
+    correlations = {
+        "tokens per time": pearson([(tpt, row.speedup) for row, tpt in rated]),
+        "acceptance": pearson([(rates[row.arm], row.speedup) for row, _ in rated]),
     }
-    return {name: r for name, r in found.items() if r is not None}
+    return {name: r for name, r in correlations.items() if r is not None}
 
 
 def _target_step(frame: Frame, step_s: float) -> UnitCost:
@@ -182,10 +182,10 @@ def _cost_of_parts(split: RoundSplit) -> float | None:
 
 def _setting(settings: dict[str, Any]) -> str:
     """Return a name for the settings that arms of different depths have in common."""
-    rest = {key: value for key, value in settings.items() if key not in ("type", "max") and value is not None}
+    options = {key: value for key, value in settings.items() if key not in ("type", "max") and value is not None}
     kind = settings.get("type")
     name = kind if isinstance(kind, str) else json.dumps(kind)
-    return f"{name} ({', '.join(f'{key} {value}' for key, value in sorted(rest.items()))})" if rest else name
+    return f"{name} ({', '.join(f'{key} {value}' for key, value in sorted(options.items()))})" if options else name
 
 
 LEAST_R2 = 0.9
@@ -252,27 +252,29 @@ def _refusal(intercept: float, slope: float, r2: float, worst: float) -> str | N
 
 
 def forecast(
-    held_out: DepthCost, others: Sequence[DepthCost], widths: Mapping[int, float] | None = None
+    held_out: DepthCost, other_arms: Sequence[DepthCost], widths: Mapping[int, float] | None = None
 ) -> tuple[Forecast | None, str | None]:
     """Return the forecast of an arm from the others of its setting; else why there is none, in a sentence.
 
     `widths`: steps of a verify by its tokens, as timed. Where they have the three depths', the line is that of the rest
     of a round, and the verify is what it was timed to be; else the line is that of whole rounds.
     """
-    beside = _beside(held_out.depth, others)
-    if len(beside) < 2:
+    neighbours = _beside(held_out.depth, other_arms)
+    if len(neighbours) < 2:
         return None, f"{held_out.arm}: no forecast, since a line needs two other depths."
-    near, far = beside
+    near, far = neighbours
     verify = verify_costs([arm.depth for arm in (near, far, held_out)], widths or {})
     slope = (far.round_cost - verify[far.depth] - near.round_cost + verify[near.depth]) / (far.depth - near.depth)
     cost = near.round_cost - verify[near.depth] + slope * (held_out.depth - near.depth) + verify[held_out.depth]
     if slope <= 0 or cost <= 0:
-        what = f"a further draft token would cost {slope:.2f} steps" if slope <= 0 else f"a round would cost {cost:.2f}"
-        return None, f"{held_out.arm}: no forecast from depths {near.depth}, {far.depth}, since {what}."
-    tokens = expected_by_position(held_out.depth, others)
+        reason = (
+            f"a further draft token would cost {slope:.2f} steps" if slope <= 0 else f"a round would cost {cost:.2f}"
+        )
+        return None, f"{held_out.arm}: no forecast from depths {near.depth}, {far.depth}, since {reason}."
+    tokens = expected_by_position(held_out.depth, other_arms)
     if tokens is None:
         return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
-    plain = sum(neighbour.undrafted for neighbour in beside) / len(beside)
+    plain = sum(neighbour.undrafted for neighbour in neighbours) / len(neighbours)
     predicted = (tokens + plain) / (cost + plain)
     ends_of_cost = _cost_ends(held_out.depth, near, far, verify)
     error = predicted / held_out.measured - 1
@@ -284,7 +286,7 @@ def forecast(
     return Forecast(
         arm=held_out.arm,
         depth=held_out.depth,
-        from_depths=sorted(neighbour.depth for neighbour in beside),
+        from_depths=sorted(neighbour.depth for neighbour in neighbours),
         tokens=tokens,
         tokens_measured=held_out.tokens,
         round_cost=cost,
@@ -324,13 +326,13 @@ def _cost_ends(depth: int, near: DepthCost, far: DepthCost, verify: Mapping[int,
         for arm, ends in ((near, near.interval), (far, far.interval))
     )
     share = (depth - near.depth) / (far.depth - near.depth)
-    costs = [at + share * (beyond - at) + verify[depth] for at in (low, high) for beyond in (far_low, far_high)]
+    costs = [cost + share * (beyond - cost) + verify[depth] for cost in (low, high) for beyond in (far_low, far_high)]
     return (min(costs), max(costs)) if min(costs) > 0 else None
 
 
-def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
+def _beside(depth: int, other_arms: Sequence[DepthCost]) -> list[DepthCost]:
     """Return the arms at the depths below and above, or the two nearest where a side has none; each depth once."""
-    by_depth = {other.depth: other for other in others if other.depth != depth}
+    by_depth = {other_arm.depth: other_arm for other_arm in other_arms if other_arm.depth != depth}
     below = sorted((near for near in by_depth if near < depth), reverse=True)
     above = sorted(near for near in by_depth if near > depth)
     chosen = [below[0], above[0]] if below and above else (below or above)[:2]
@@ -344,17 +346,17 @@ def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
     """
     reports = [[arm.rounds, *arm.accepted_at] for arm in arms if arm.accepted_at and arm.rounds]
     shares: list[float] = []
-    for place in range(depth):
-        reached = [counts[place : place + 2] for counts in reports if len(counts) > place + 1]
+    for position in range(depth):
+        reached = [counts[position : position + 2] for counts in reports if len(counts) > position + 1]
         before = sum(pair[0] for pair in reached)
         if not before and not shares:
             break
         shares.append(sum(pair[1] for pair in reached) / before if before else shares[-1])
     if shares:
-        return 1 + sum(accumulate(shares, lambda left, right: left * right))
-    known = [(arm.alpha, arm.rounds) for arm in arms if arm.alpha is not None]
-    weight = sum(rounds for _, rounds in known)
-    return expected_tokens(sum(alpha * rounds for alpha, rounds in known) / weight, depth) if weight else None
+        return 1 + sum(accumulate(shares, lambda first, second: first * second))
+    rates = [(arm.alpha, arm.rounds) for arm in arms if arm.alpha is not None]
+    weight = sum(rounds for _, rounds in rates)
+    return expected_tokens(sum(alpha * rounds for alpha, rounds in rates) / weight, depth) if weight else None
 
 
 def _why(arm: DepthCost, tokens: float, cost: float, *, timed: bool) -> str:
@@ -369,5 +371,5 @@ def _why(arm: DepthCost, tokens: float, cost: float, *, timed: bool) -> str:
         ),
     }
     reasons = sorted(off, key=lambda reason: -off[reason])
-    kept = [reason for reason in reasons if off[reason] > CLOSE / 2] or reasons[:1]
-    return f"{'; '.join(kept)}."
+    close_reasons = [reason for reason in reasons if off[reason] > CLOSE / 2] or reasons[:1]
+    return f"{'; '.join(close_reasons)}."

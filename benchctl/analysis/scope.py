@@ -106,4 +106,4 @@ def _span(sizes: Sequence[Range | None]) -> Range | None:
     reported = [size for size in sizes if size is not None]
     if len(reported) < len(sizes):
         return None
-    return min(least for least, _ in reported), max(most for _, most in reported)
+    return min(low for low, _ in reported), max(high for _, high in reported)

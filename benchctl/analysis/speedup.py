@@ -45,7 +45,7 @@ def block_variances(frame: Frame, arm: int) -> Variances:
     """Return the variance between an arm's blocks over all tasks and in each task, from these records alone."""
     table, _ = counted_table(frame, arm)
     sums, rows = table.sums(table.timed), frame.row_at[arm][table.timed]
-    return {name: own_variance(sums[here], frame.block[rows[here]]) for name, here in frame.by_task(rows)}
+    return {name: own_variance(sums[mask], frame.block[rows[mask]]) for name, mask in frame.by_task(rows)}
 
 
 def whole_variances(frame: Frame, arm: int) -> Variances:
@@ -84,16 +84,16 @@ def counted_table(frame: Frame, arm: int) -> tuple[SpeedTable, dict[str, NoDraft
 
 def _never_drafted(frame: Frame, arm: int) -> Booleans:
     """Return for which prompts an arm without a draft model drafted nothing in any block, (prompts,)."""
-    nothing: Booleans = np.zeros(len(frame.prompts), dtype=np.bool_)
+    no_prompt: Booleans = np.zeros(len(frame.prompts), dtype=np.bool_)
     identity = identity_of(frame.manifest, frame.arms[arm])
     copying = identity is not None and identity.types and all(map(copies, identity.types))
     if identity is None or not copying or identity.overlapping:  # these share the engine with requests that did draft
-        return nothing
+        return no_prompt
     rows = frame.rows(arm)
     drafted = frame.column("draft_n")[rows]
-    nothing[frame.prompt[rows]] = True
-    nothing[frame.prompt[rows[~(drafted == 0)]]] = False  # not reported counts as drafted
-    return nothing
+    no_prompt[frame.prompt[rows]] = True
+    no_prompt[frame.prompt[rows[~(drafted == 0)]]] = False  # not reported counts as drafted
+    return no_prompt
 
 
 def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
@@ -103,39 +103,39 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = 
     single tasks over arms and tasks. `variances`: shared with the other arms; where none is named, the arm's own.
     """
     ours, theirs = frame.pairs(arm, frame.baseline)
-    both = frame.answered[ours] & frame.answered[theirs]
-    finished = frame.prompt[ours[both]]
+    counted = frame.answered[ours] & frame.answered[theirs]
+    finished = frame.prompt[ours[counted]]
     table, no_draft = counted_table(frame, arm)
     sums, rows, base_rows = table.sums(table.timed), frame.row_at[arm], frame.row_at[frame.baseline]
     ours, theirs = rows[table.timed], base_rows[table.timed]
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, arm, table)
-    first, told = _first_tokens(frame, ours, theirs)
+    first, reported = _first_tokens(frame, ours, theirs)
     level = level_for(frame.manifest)
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
     planned, done = ([name for name, _ in frame.prompts], [frame.prompts[prompt][0] for prompt in finished])
 
-    found = []
-    for name, here in frame.by_task(ours):
+    rows_found = []
+    for name, mask in frame.by_task(ours):
         requested, answered = (len(tasks) if name == ALL_TASKS else tasks.count(name) for tasks in (planned, done))
         claims = arms if name == ALL_TASKS else arms * len(frame.tasks)
-        ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
-        found.append(
+        ratios = sums[mask, 0] / sums[mask, 1] / (sums[mask, 2] / sums[mask, 3])
+        rows_found.append(
             SpeedUp(
                 arm=frame.arms[arm],
                 task=name,
-                **_spread_fields(frame, sums[here], ours[here], claims, variances.get(name)),
+                **_spread_fields(frame, sums[mask], ours[mask], claims, variances.get(name)),
                 median=float(np.median(ratios)) if len(ratios) else None,
-                end_to_end=pooled(end_to_end[here & waits]),
-                ttft_ratio=pooled(first[here & told]),
-                ttft_interval=pooled_interval(first[here & told], frame.block[ours[here & told]], level),
-                length_matched=pooled(to_common_length(sums[here])),
+                end_to_end=pooled(end_to_end[mask & waits]),
+                ttft_ratio=pooled(first[mask & reported]),
+                ttft_interval=pooled_interval(first[mask & reported], frame.block[ours[mask & reported]], level),
+                length_matched=pooled(to_common_length(sums[mask])),
                 no_draft=no_draft.get(name),
-                pairs_unequal=int((here & ~equal).sum()),
+                pairs_unequal=int((mask & ~equal).sum()),
                 pairs_missing=0 if searching else requested * len(frame.blocks) - answered,
             )
         )
-    return found
+    return rows_found
 
 
 def find_whole_speedup(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> SpeedUp:
@@ -204,8 +204,8 @@ def _first_tokens(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Float
     ttft_s = frame.column("ttft_s")
     requests = np.ones(len(ours))
     sums = np.stack([ttft_s[ours], requests, ttft_s[theirs], requests], axis=1)
-    told: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
-    return sums, told
+    reported: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
+    return sums, reported
 
 
 def to_common_length(sums: Floats) -> Floats:
@@ -229,15 +229,15 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
         Throughput(
             arm=frame.arms[arm],
             task=name,
-            tok_per_sec=[] if name == ALL_TASKS else frame.rate[here][np.isfinite(frame.rate[here])].tolist(),
-            records=int(np.isfinite(frame.rate[here]).sum()),
-            median=median(frame.rate[here]),
-            **_rates(frame, here),
-            ttft_median_s=median(ttft_s[here]),
-            **_bursts(frame, here),
-            prompt_tok_per_sec_median=median(prefill_rate[here]),
+            tok_per_sec=[] if name == ALL_TASKS else frame.rate[mask][np.isfinite(frame.rate[mask])].tolist(),
+            records=int(np.isfinite(frame.rate[mask]).sum()),
+            median=median(frame.rate[mask]),
+            **_rates(frame, mask),
+            ttft_median_s=median(ttft_s[mask]),
+            **_bursts(frame, mask),
+            prompt_tok_per_sec_median=median(prefill_rate[mask]),
         )
-        for name, here in ((name, rows[of_task]) for name, of_task in frame.by_task(rows))
+        for name, mask in ((name, rows[of_task]) for name, of_task in frame.by_task(rows))
     ]
 
 
@@ -247,8 +247,8 @@ def _rates(frame: Frame, rows: Integers) -> dict[str, float]:
     if not len(rows):
         return {}
     sums = [np.bincount(frame.prompt[rows], column[rows]) for column in (frame.decoded, frame.decode_s)]
-    each = sums[0][sums[1] > 0] / sums[1][sums[1] > 0]
-    return {"pooled_rate": float(sums[0].sum() / sums[1].sum()), "mean_rate": float(each.mean())}
+    prompt_rates = sums[0][sums[1] > 0] / sums[1][sums[1] > 0]
+    return {"pooled_rate": float(sums[0].sum() / sums[1].sum()), "mean_rate": float(prompt_rates.mean())}
 
 
 def _bursts(frame: Frame, rows: Integers) -> dict[str, float]:
@@ -259,16 +259,16 @@ def _bursts(frame: Frame, rows: Integers) -> dict[str, float]:
     if not answers:
         return {}
     gaps = np.concatenate([record.burst_gaps_s or () for record in answers])
-    found = {"burst_gap_median_s": float(np.median(gaps))}
+    gaps_of_bursts = {"burst_gap_median_s": float(np.median(gaps))}
     if len(gaps) >= P95_FROM:
-        found["burst_gap_p95_s"] = float(np.quantile(gaps, 0.95))
-    return found | {"tokens_per_burst": float(frame.predicted[rows].sum()) / (len(gaps) + len(answers))}
+        gaps_of_bursts["burst_gap_p95_s"] = float(np.quantile(gaps, 0.95))
+    return gaps_of_bursts | {"tokens_per_burst": float(frame.predicted[rows].sum()) / (len(gaps) + len(answers))}
 
 
 def median(values: Floats) -> float | None:
     """Return the median of the values that are known, `None` where none is."""
-    known: Booleans = np.isfinite(values)
-    return float(np.median(values[known])) if known.any() else None
+    finite: Booleans = np.isfinite(values)
+    return float(np.median(values[finite])) if finite.any() else None
 
 
 def bare(row: SpeedUp) -> SpeedUp:
@@ -300,7 +300,7 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
     """
     synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in frame.compared
                  if is_synthetic(frame, arm)}  # fmt: skip
-    most = max(1, sum(len(frame.compared) for frame in frames) - len(synthetic))
+    claims = max(1, sum(len(frame.compared) for frame in frames) - len(synthetic))
     speeds: dict[tuple[int, int], ArmSpeed] = {}
     for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
         for lots in (False, True):
@@ -308,12 +308,12 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
             for blocks in {frame.blocks_of(arm) for arm in arms}:
                 then = frame.until(blocks)  # as it was when these arms were decided
                 decoding = _shared([block_variances(then, arm) for arm in arms])
-                whole = _shared([whole_variances(then, arm) for arm in arms]) if group.overlapping else []
-                for place, arm in enumerate(arms):
+                whole_answers = _shared([whole_variances(then, arm) for arm in arms]) if group.overlapping else []
+                for index, arm in enumerate(arms):
                     if frame.blocks_of(arm) == blocks:
                         speeds[number, arm] = ArmSpeed(
-                            find_speedups(then, arm, most, decoding[place]),
-                            find_whole_speedup(then, arm, most, whole[place]) if group.overlapping else None,
+                            find_speedups(then, arm, claims, decoding[index]),
+                            find_whole_speedup(then, arm, claims, whole_answers[index]) if group.overlapping else None,
                         )
     if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
         speeds = {
@@ -326,5 +326,5 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, A
 def _shared(arms: Sequence[Variances]) -> list[Variances]:
     """Return every arm's variances, in each task shrunken towards those of the other arms."""
     tasks = arms[0] if arms else {}
-    by_task = {task: shared_variances([own[task] for own in arms]) for task in tasks}
-    return [{task: by_task[task][place] for task in tasks} for place in range(len(arms))]
+    by_task = {task: shared_variances([arm_variances[task] for arm_variances in arms]) for task in tasks}
+    return [{task: by_task[task][index] for task in tasks} for index in range(len(arms))]

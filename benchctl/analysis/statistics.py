@@ -87,7 +87,7 @@ def own_variance(sums: Floats, block: Integers) -> Variance | None:
     return block_variance(_ratio(_group_sums(sums, block)))
 
 
-def shared_variances(own: Sequence[Variance | None]) -> list[Variance | None]:
+def shared_variances(arms: Sequence[Variance | None]) -> list[Variance | None]:
     """Return the variances of arms that were measured together, each shrunken towards the mean of the others.
 
     (d·s² + D·S²) / (d + D) with d + D degrees of freedom: S² the mean of the others' variances weighted by their
@@ -97,22 +97,22 @@ def shared_variances(own: Sequence[Variance | None]) -> list[Variance | None]:
     """
     from scipy.special import fdtrc
 
-    found: list[Variance | None] = []
-    for place, variance in enumerate(own):
-        others = [other for number, other in enumerate(own) if other is not None and number != place]
-        freedom = sum(other.freedom for other in others)
+    shared: list[Variance | None] = []
+    for index, variance in enumerate(arms):
+        other_arms = [other_arm for number, other_arm in enumerate(arms) if other_arm is not None and number != index]
+        freedom = sum(other_arm.freedom for other_arm in other_arms)
         if variance is None or not freedom:
-            found.append(variance)
+            shared.append(variance)
             continue
-        mean = sum(other.value * other.freedom for other in others) / freedom
-        prior = min(MOST_SHARED, freedom / (1 + COMMON * (len(others) - 1)))
+        mean = sum(other_arm.value * other_arm.freedom for other_arm in other_arms) / freedom
+        prior = min(MOST_SHARED, freedom / (1 + COMMON * (len(other_arms) - 1)))
         noisier = variance.value > 0 and (
             not mean or fdtrc(variance.freedom, prior, variance.value / mean) < PLAINLY_NOISIER
         )
         total = variance.freedom + prior
         shrunken = (variance.freedom * variance.value + prior * mean) / total
-        found.append(variance if noisier else Variance(shrunken, total))
-    return found
+        shared.append(variance if noisier else Variance(shrunken, total))
+    return shared
 
 
 def pooled_spread(
@@ -138,11 +138,11 @@ def pooled_spread(
     mean = of_block.of_mean(len(blocks))
     middle = float(_ratio(sums.sum(axis=0)))
     tail = (1 - level) / claims
-    own = ratio_interval(middle, mean, level, _method(level))
+    repeated = ratio_interval(middle, mean, level, _method(level))
     equivalence = ratio_interval(middle, mean, 1 - 2 * tail, "")
     return {
-        "interval": own if claims == 1 else ratio_interval(middle, mean, 1 - tail, _method(level, claims)),
-        "pointwise": own,
+        "interval": repeated if claims == 1 else ratio_interval(middle, mean, 1 - tail, _method(level, claims)),
+        "pointwise": repeated,
         "like_these": _like_these(sums, middle, mean, prompt, task, level),
         "within": max(equivalence.high - 1, 1 - equivalence.low),
         "p": p_value(middle, mean),
@@ -160,8 +160,8 @@ def enough_blocks(spread: float, half: float, *, start: int, freedom: float, lev
     """
     from scipy.special import stdtrit
 
-    more = np.arange(max(0, MOST_BLOCKS - start))
-    enough = stdtrit(freedom + more, (1 + level) / 2) * spread / np.sqrt(start + more) <= half
+    added = np.arange(max(0, MOST_BLOCKS - start))
+    enough = stdtrit(freedom + added, (1 + level) / 2) * spread / np.sqrt(start + added) <= half
     return int(enough.argmax()) if enough.any() else None
 
 
@@ -219,8 +219,10 @@ def change_interval(
     as fixed.
     """
     means = change_variances(before, after, repeated)
-    found = [ratio_interval(ratio, mean, level, how) for mean, how in zip(means, (WELCH, REPEATED), strict=False)]
-    return max(found, key=lambda interval: interval.high)
+    intervals = [
+        ratio_interval(ratio, mean, level, estimator) for mean, estimator in zip(means, (WELCH, REPEATED), strict=False)
+    ]
+    return max(intervals, key=lambda interval: interval.high)
 
 
 def change_variances(
@@ -261,12 +263,12 @@ def pooled_variance(arms: Sequence[Variance | None]) -> Variance | None:
     Unlike `shared_variances` it takes them for equal, since what changes from run to run is the machine's state; that
     an arm's blocks are noisier is seen in its blocks. Degrees of freedom as there: less what the arms have in common.
     """
-    known = [variance for variance in arms if variance is not None]
-    freedom = sum(variance.freedom for variance in known)
+    variances = [variance for variance in arms if variance is not None]
+    freedom = sum(variance.freedom for variance in variances)
     if not freedom:
         return None
-    mean = sum(variance.value * variance.freedom for variance in known) / freedom
-    return Variance(mean, freedom / (1 + COMMON * (len(known) - 1)))
+    mean = sum(variance.value * variance.freedom for variance in variances) / freedom
+    return Variance(mean, freedom / (1 + COMMON * (len(variances) - 1)))
 
 
 def _sum(*parts: Variance) -> Variance:
@@ -297,8 +299,8 @@ def p_value(middle: float, mean: Variance) -> float:
 
 def _group_sums(sums: Floats, group: Integers) -> Floats:
     """Return the sums over the pairs of each group that has any, (groups, 4), groups in ascending order."""
-    groups, place = np.unique(group, return_inverse=True)
-    totals = [np.bincount(place, weights=column, minlength=len(groups)) for column in sums.T]
+    groups, group_index = np.unique(group, return_inverse=True)
+    totals = [np.bincount(group_index, weights=column, minlength=len(groups)) for column in sums.T]
     return np.stack(totals, axis=1)
 
 
@@ -321,9 +323,9 @@ def _like_these(
     jackknife = Variance(sum(of_tasks), max(1.0, float(effective) - 1))
     note = "" if level == LEVEL else f", taken at {100 * level:g} %"
     method = f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
-    own = ratio_interval(middle, mean, level, method)
-    both = ratio_interval(middle, _sum(mean, jackknife), level, method)
-    return Interval(low=min(own.low, both.low), high=max(own.high, both.high), method=method)
+    measured = ratio_interval(middle, mean, level, method)
+    sampled = ratio_interval(middle, _sum(mean, jackknife), level, method)
+    return Interval(low=min(measured.low, sampled.low), high=max(measured.high, sampled.high), method=method)
 
 
 def _method(level: float, claims: int = 1) -> str:

@@ -102,9 +102,9 @@ def _explained(record: Record, position: str, waits: Sequence[tuple[Record, floa
     size = record.prompt_tokens if position == _FIRST else None
     return median(
         [
-            seconds * (max(1.0, size / other.prompt_tokens) if size and other.prompt_tokens else 1.0)
-            for other, seconds in waits
-            if other is not record
+            seconds * (max(1.0, size / other_record.prompt_tokens) if size and other_record.prompt_tokens else 1.0)
+            for other_record, seconds in waits
+            if other_record is not record
         ]
         or [inf]
     )
@@ -153,9 +153,9 @@ def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Obser
             pauses = find_pauses(records, overlapping=arm in overlapping)
             paused += [_fact("pause", block, pause=str(pause), seconds=pause.seconds) for pause in pauses]
             warm_up = [record.e2e_s for record in records if record.phase == "warmup" and record.e2e_s is not None]
-            alone = not speculates(frame, number) and arm not in overlapping
+            comparable = not speculates(frame, number) and arm not in overlapping
             steady = [record for record in records if all(record is not pause.record for pause in pauses)]
-            reasons = (never_steady(warm_up), find_swing(steady) if alone else None)
+            reasons = (never_steady(warm_up), find_swing(steady) if comparable else None)
             unsteady += [_fact("unsteady", block, reason=reason) for reason in reasons if reason]
         if paused:
             yield Observation("pause", arm, tuple(paused))

@@ -41,23 +41,28 @@ def find_verdict(
     acceptance: Sequence[Acceptance],
     losslessness: Losslessness,
     cost: Cost,
-    whole: SpeedUp | None = None,
+    whole_answers: SpeedUp | None = None,
 ) -> Verdict:
     """Conclude from everything that was found of an arm.
 
-    `whole`: the speed-up of whole answers, which decides where requests share the engine: while some wait, others
-    decode faster.
+    `whole_answers`: the speed-up of whole answers. It decides where requests share the engine, since some decode faster
+    while others wait.
     """
     arm = losslessness.arm
     overall = next(speedup for speedup in speedups if speedup.task == ALL_TASKS)
     accepted = next(row for row in acceptance if row.task == ALL_TASKS)
-    own, identity = attestations(frame, arm), identity_of(frame.manifest, arm)
+    attested, identity = attestations(frame, arm), identity_of(frame.manifest, arm)
     refused = next(
-        (found for found in own + attestations(frame, frame.arms[frame.baseline]) if found.state == "failed"), None
+        (
+            cell_state
+            for cell_state in attested + attestations(frame, frame.arms[frame.baseline])
+            if cell_state.state == "failed"
+        ),
+        None,
     )
     refusal = " ".join(filter(None, (refused.reason, refused.remedy))) if refused else ""
-    state = own[0].state if own else "unknown"
-    decides = overall if whole is None else whole
+    state = attested[0].state if attested else "unknown"
+    decides = overall if whole_answers is None else whole_answers
     inactive = accepted.drafted == 0 or state == "idle"
     doubt = _doubt(decides, drafted=not inactive and state != "off")
     speed = "unknown" if refused or doubt else speed_word(decides)
@@ -84,14 +89,14 @@ def find_verdict(
         blocks=len(decides.by_block),
         median=decides.median,
         length_matched=decides.length_matched,
-        whole_answers=whole is not None,
+        whole_answers=whole_answers is not None,
     )
 
 
 def distrusted(verdict: Verdict, reason: str) -> Verdict:
     """Return a verdict on a run whose stored evidence cannot be relied on: nothing is concluded, for this reason."""
-    nothing = dict.fromkeys(("interval", "like_these", "within", "more_blocks", "doubt", "break_even"))
-    return verdict.model_copy(update={**nothing, "speed": "unknown", "reason": "distrusted", "refusal": reason})
+    cleared = dict.fromkeys(("interval", "like_these", "within", "more_blocks", "doubt", "break_even"))
+    return verdict.model_copy(update={**cleared, "speed": "unknown", "reason": "distrusted", "refusal": reason})
 
 
 def _not_shown(frame: Frame, arm: str) -> list[str]:
@@ -165,11 +170,11 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
 
 def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Mark the fastest of several arms: its value is selected."""
-    known = [verdict for verdict in verdicts if verdict.speedup is not None and verdict.speed != "unknown"]
-    if len(known) < 2:
+    rated = [verdict for verdict in verdicts if verdict.speedup is not None and verdict.speed != "unknown"]
+    if len(rated) < 2:
         return list(verdicts)
-    best = max(known, key=lambda verdict: verdict.speedup or 0.0)
-    marked = best.model_copy(update={"selected": True, "selected_of": len(known)})
+    best = max(rated, key=lambda verdict: verdict.speedup or 0.0)
+    marked = best.model_copy(update={"selected": True, "selected_of": len(rated)})
     return [marked if verdict is best else verdict for verdict in verdicts]
 
 

@@ -141,10 +141,10 @@ def check_clocks(frame: Frame) -> Iterator[Observation]:
         ratio = client / engine - 1
         gap = np.abs(frame.decoded / client - frame.decoded / engine)
     for number, arm in enumerate(frame.arms):
-        here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(gap) & frame.answered
-        known = ratio[here]
-        if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(gap[here]) > WAKING_S:
-            yield observation("clock-mismatch", arm, "off", percent=100 * float(np.median(known)))
+        compared = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(gap) & frame.answered
+        differences = ratio[compared]
+        if len(differences) and abs(np.median(differences)) > CLOCKS_AGREE and np.median(gap[compared]) > WAKING_S:
+            yield observation("clock-mismatch", arm, "off", percent=100 * float(np.median(differences)))
 
 
 def check_disturbed(frame: Frame) -> Iterator[Observation]:

@@ -47,9 +47,9 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
     """The warnings by kind, in their order; their number is the one that every report tells."""
     groups: dict[tuple[str, str, str, str], list[tuple[str, str]]] = {}
     for warning in analysis.warnings:
-        seen = warnings.seen(warning)
-        key = (warning.id, warnings.why(warning), warnings.todo(warning), seen if warning.id == NOTED else "")
-        groups.setdefault(key, []).append((warning.where, seen))
+        observed = warnings.seen(warning)
+        key = (warning.id, warnings.why(warning), warnings.todo(warning), observed if warning.id == NOTED else "")
+        groups.setdefault(key, []).append((warning.where, observed))
     return [WarningGroup(*key[:3], observations) for key, observations in groups.items()]
 
 
