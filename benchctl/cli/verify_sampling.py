@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
     from benchctl.experiments.sampling.judge import ArmSampling, SamplingResult
     from benchctl.experiments.sampling.stored import SamplingData
-    from benchctl.measurement.prepare import RecipeContext
+    from benchctl.measurement.prepare import Prepared, RecipeContext
+    from benchctl.measurement.progress import RunProgress
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
 
@@ -70,8 +71,14 @@ def verify_sampling(
     are compared with the target's own. It states the smallest difference that it would have detected. Exits with 1
     where a difference was found, or an arm is lossy by design or undetermined.
     """
+    from rich.console import Console
+
+    from benchctl.experiments.sampling.draw import run_check, sampled_recipe
     from benchctl.experiments.sampling.judge import sampling_verdict
     from benchctl.experiments.sampling.stored import open_check
+    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.resume import recorded_engines
+    from benchctl.measurement.run import signals_interrupt
 
     plan = CheckPlan(seeds, count, tokens, temperature, level)
     if offline and (plan != USUAL or arm or baseline):
@@ -80,16 +87,16 @@ def verify_sampling(
     if offline:
         folder = _stored(target, results)
     else:
-        settings = (plan, baseline, tuple(arm or ()))
-        folder = _draw(
-            target,
-            settings,
-            results,
-            (engine_binary, models_dir),
-            trusted=trust_recipe,
-            scored=score,
-            quiet=quiet or as_json,
-        )
+        run, context = _subject(target, results, trusted=trust_recipe)
+        recipe = sampled_recipe(context.recipe, plan, baseline, arm or ())
+        progress = progress_for(Console(stderr=True), quiet=quiet or as_json)
+        with signals_interrupt():
+            recorded = None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest)
+            prepared = context.prepare(engine_binary, models_dir, progress.note, recipe, recorded)
+            parent = results / recipe.name if run is None else run.folder
+            folder = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
+            if score:
+                _score(folder, prepared, progress, quiet=quiet or as_json)
     check = open_check(folder)
     result = sampling_verdict(check)
     if as_json:
@@ -115,7 +122,7 @@ def _stored(target: str | None, results: Path) -> Path:
     return latest_check(resolve_run(target, results))
 
 
-def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, RecipeContext]:
+def _subject(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, RecipeContext]:
     """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.measurement.requested import named_recipe
@@ -132,42 +139,15 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
     return None, named_recipe(target, results, trust=trusted)
 
 
-def _draw(
-    target: str | None,
-    settings: tuple[CheckPlan, str | None, tuple[str, ...]],
-    results: Path,
-    places: tuple[str | None, Path | None],
-    *,
-    trusted: bool,
-    scored: bool,
-    quiet: bool,
-) -> Path:
-    """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone.
-
-    `asked`: its size, the baseline and the arms that were named. `places`: the engine's binary and the models' folder.
-    """
-    from rich.console import Console
-
-    from benchctl.experiments.sampling.draw import run_check, sampled_recipe
+def _score(folder: Path, prepared: Prepared, progress: RunProgress, *, quiet: bool) -> None:
+    """Score the tokens of a check on the target alone; say why where that cannot be."""
     from benchctl.experiments.sampling.scoring import score_check
-    from benchctl.measurement.progress import progress_for, shown_steps
-    from benchctl.measurement.resume import recorded_engines
-    from benchctl.measurement.run import signals_interrupt
+    from benchctl.measurement.progress import shown_steps
 
-    run, context = _what(target, results, trusted=trusted)
-    sampled = sampled_recipe(context.recipe, *settings)
-    progress = progress_for(Console(stderr=True), quiet=quiet)
-    parent = results / sampled.name if run is None else run.folder
-    with signals_interrupt():
-        engines = None if run is None or run.manifest is None or places[0] else recorded_engines(run.manifest)
-        prepared = context.prepare(*places, progress.note, sampled, engines)
-        drawn = run_check(prepared, settings[0], parent, progress, ["benchctl", *sys.argv[1:]])
-        if scored:
-            with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
-                reason = score_check(drawn, prepared, show)
-            if reason is not None:
-                progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(reason)}")
-        return drawn
+    with shown_steps("Scoring tokens on the target alone", quiet=quiet) as show:
+        reason = score_check(folder, prepared, show)
+    if reason is not None:
+        progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(reason)}")
 
 
 def _print_sampling(result: SamplingResult, check: SamplingData) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.losslessness import TIMES_BEHIND, can_be_shown
+from benchctl.analysis.losslessness import TIMES_BEHIND
 from benchctl.text import plural
 from benchctl.words.sweep import OVERLAPPING, SAMPLED
 
@@ -370,8 +370,8 @@ def power_sentence(audit: ArmAudit) -> str:
     power = f"No violation found, power {100 * (0.0 if stated is None else stated.chance):.0f} %"
     if audit.shows or stated is None:
         return f"{power}."
-    if not can_be_shown(stated):
-        return f"{power}: too little, and more prompts than anybody measures would be needed on this target."
+    if stated.prompts is None:
+        return f"{power}: too little, and how many prompts would be enough on this target is not known."
     return f"{power}: too little, about {stated.prompts:,} prompts like these are needed."
 
 
