@@ -74,15 +74,15 @@ def main() -> None:
     options = parser.parse_args()
     margins = _kept_margins()
     if options.part == "sparse":
-        found = json.loads((RESULTS / "audit_simulation.json").read_text(encoding="utf-8"))["found"]
+        results = json.loads((RESULTS / "audit_simulation.json").read_text(encoding="utf-8"))["found"]
     else:
-        found = {"level": AUDIT_LEVEL, "margins": len(margins), "rows": _rows(options, margins)}
-    found["sparse"] = [
-        _sparse(answers, drafting, fault, options.sound, margins, np.random.default_rng([answers, drafting, place]))
+        results = {"level": AUDIT_LEVEL, "margins": len(margins), "rows": _rows(options, margins)}
+    results["sparse"] = [
+        _sparse(answers, drafting, fault, options.sound, margins, np.random.default_rng([answers, drafting, number]))
         for answers, drafting in SPARSE
-        for place, fault in enumerate((0.0, 2.0, 6.0))
+        for number, fault in enumerate((0.0, 2.0, 6.0))
     ]
-    keep("audit_simulation", found)
+    keep("audit_simulation", results)
 
 
 def _rows(options: argparse.Namespace, margins: Floats) -> list[dict[str, Any]]:
@@ -111,10 +111,10 @@ def _run(world: World, prompts: int, margins: Floats, rng: np.random.Generator) 
     shape = (answers, PREFIXES // answers)
     null = rng.choice(margins, size=shape)
     noise = Noise(null.ravel(), _losses(world, shape, rng).ravel(), np.repeat(np.arange(answers), shape[1]))
-    own = rng.choice(margins, size=(prompts, TOKENS))
-    diverged = world.factor * _losses(world, own.shape, rng) > own
-    diverged |= (own <= world.accepts) & (rng.random(own.shape) < PROPOSED)
-    places = Places.everywhere(own.ravel(), diverged.ravel(), np.repeat(np.arange(prompts), TOKENS))
+    margins_drawn = rng.choice(margins, size=(prompts, TOKENS))
+    diverged = world.factor * _losses(world, margins_drawn.shape, rng) > margins_drawn
+    diverged |= (margins_drawn <= world.accepts) & (rng.random(margins_drawn.shape) < PROPOSED)
+    places = Places.everywhere(margins_drawn.ravel(), diverged.ravel(), np.repeat(np.arange(prompts), TOKENS))
     hazard = hazard_test(noise, places, seed=int(rng.integers(1 << 31)), rounds=ROUNDS)
     floor = noise.floor(places.margins, AUDIT_LEVEL / 4)
     return hazard.p, bool((places.margins[places.diverged] > floor).any())
@@ -130,15 +130,19 @@ def _sparse(
         shape = (answers, PREFIXES // answers)
         losses = _losses(World(), shape, rng).ravel()
         noise = Noise(rng.choice(margins, size=shape).ravel(), losses, np.repeat(np.arange(answers), shape[1]))
-        own = rng.choice(margins, size=(answers, TOKENS))
+        margins_drawn = rng.choice(margins, size=(answers, TOKENS))
         drafted = rng.permutation(answers)[:, np.newaxis] < drafting
         from_here = drafted & (index >= rng.integers(1, TOKENS, (answers, 1)))
-        diverged = (from_here & (_losses(World(), own.shape, rng) > own)) | (rng.random(own.shape) < fault / 1000)
+        diverged = (from_here & (_losses(World(), margins_drawn.shape, rng) > margins_drawn)) | (
+            rng.random(margins_drawn.shape) < fault / 1000
+        )
         surely = drafted & (index == TOKENS - 1)  # one round without an accepted token, at the end at the latest
         numbers = np.repeat(np.arange(answers), TOKENS)
-        flat = [np.broadcast_to(places, own.shape).ravel() for places in (drafted, surely)]
-        limits.append(excess_limit(noise, Places(own.ravel(), diverged.ravel(), numbers, *flat)) or 0.0)
-        everywhere.append(excess_limit(noise, Places.everywhere(own.ravel(), diverged.ravel(), numbers)) or 0.0)
+        flat = [np.broadcast_to(places, margins_drawn.shape).ravel() for places in (drafted, surely)]
+        limits.append(excess_limit(noise, Places(margins_drawn.ravel(), diverged.ravel(), numbers, *flat)) or 0.0)
+        everywhere.append(
+            excess_limit(noise, Places.everywhere(margins_drawn.ravel(), diverged.ravel(), numbers)) or 0.0
+        )
     return {
         "answers": answers,
         "drafting": drafting,
@@ -165,8 +169,12 @@ def _kept_margins() -> Floats:
     """Return the top-two margins of the kept run's sampled prefixes, token by token."""
     scores = read_scores(RUN)
     assert scores is not None, "the run is kept with the repository"
-    known = [one.readings[0].margin for one in scores.positions if not one.fork and one.readings[0].shape == "decode"]
-    return np.array([margin for margin in known if margin is not None])
+    reported = [
+        position.readings[0].margin
+        for position in scores.positions
+        if not position.fork and position.readings[0].shape == "decode"
+    ]
+    return np.array([margin for margin in reported if margin is not None])
 
 
 if __name__ == "__main__":

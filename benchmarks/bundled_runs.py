@@ -24,7 +24,7 @@ from benchmarks.proxy import wrapper
 TASKS = ["ja_chat", "translation_en_ja", "code"]
 
 
-def bundled_recipe(arms: Sequence[Arm], *, engine: LlamaCppSpec | None = None, **more: object) -> Recipe:
+def bundled_recipe(arms: Sequence[Arm], *, engine: LlamaCppSpec | None = None, **fields: object) -> Recipe:
     """Return a recipe of the bundled pair on one thread; `more` replaces any other of its keys."""
     values: dict[str, object] = {
         "name": "validity",
@@ -36,7 +36,7 @@ def bundled_recipe(arms: Sequence[Arm], *, engine: LlamaCppSpec | None = None, *
         "sampling": Sampling(max_tokens=32),
         "arms": list(arms),
     }
-    return Recipe.model_validate({"preflight": "off"} | values | more)
+    return Recipe.model_validate({"preflight": "off"} | values | fields)
 
 
 def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None, *, threads: int = 1) -> LlamaCppSpec:

@@ -36,16 +36,16 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(options.depth + 1, options.vocabulary, generator=generator) * 2.5
     logits[:, :200] += torch.randn(options.depth + 1, 200, generator=generator) * 4 + 4
-    found = {}
+    results = {}
     for name, sampler in SAMPLERS.items():
         chooser, seconds = sampler.chooser(), []
         for _ in range(options.repeats):
             began = time.process_time()
-            drafted = [chooser.draft(logits[place : place + 1]) for place in range(options.depth)]
+            drafted = [chooser.draft(logits[position : position + 1]) for position in range(options.depth)]
             chooser.verify([token for token, _ in drafted], [q for _, q in drafted], logits)
             seconds.append(time.process_time() - began)
-        found[name] = round(1e3 * median(seconds), 2)
-    keep("choosing_tokens", {"vocabulary": options.vocabulary, "depth": options.depth, "ms_a_round": found})
+        results[name] = round(1e3 * median(seconds), 2)
+    keep("choosing_tokens", {"vocabulary": options.vocabulary, "depth": options.depth, "ms_a_round": results})
 
 
 if __name__ == "__main__":

@@ -81,14 +81,14 @@ def _claimed(
     truth = speedups or {}
     claims: Counter[str] = Counter()
     for _ in range(runs):
-        found = analyse_run(_run(arms, blocks, rng, truth, slowed))
-        claims.update(set(_kinds(found, truth)))
+        analysis = analyse_run(_run(arms, blocks, rng, truth, slowed))
+        claims.update(set(_kinds(analysis, truth)))
     return {f"{kind}_percent": 100 * claims[kind] / runs for kind in ("faster", "claim", "task", *truth)}
 
 
-def _kinds(found: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
+def _kinds(analysis: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
     """Yield `faster`, `claim` (faster or slower) and `task` for what is not so, and the name of an arm found right."""
-    for verdict in found.verdicts:
+    for verdict in analysis.verdicts:
         sign = {"faster": 1, "slower": -1}.get(verdict.speed, 0)
         if sign and sign == int(np.sign(np.log(truth.get(verdict.arm, 1.0)))):
             yield verdict.arm
@@ -96,7 +96,7 @@ def _kinds(found: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
             yield "claim"
             if sign == 1:
                 yield "faster"
-    for row in found.speedups:
+    for row in analysis.speedups:
         real = truth.get(row.arm, 1.0)
         interval = row.interval
         if row.task != ALL_TASKS and interval and not interval.low <= real <= interval.high:
@@ -116,8 +116,8 @@ def _run(
         longer = slowed(block)
         for name in names:
             process = rng.normal(0.0, BETWEEN)
-            own = np.geomspace(2.0, 8.0, PROMPTS) / speedups.get(name, 1.0) * longer.get(name, 1.0)
-            times = own * np.exp(process + rng.normal(0.0, WITHIN, PROMPTS))
+            prompt_s = np.geomspace(2.0, 8.0, PROMPTS) / speedups.get(name, 1.0) * longer.get(name, 1.0)
+            times = prompt_s * np.exp(process + rng.normal(0.0, WITHIN, PROMPTS))
             answers += [Answer(name, block, prompt, TOKENS, float(time)) for prompt, time in enumerate(times)]
     identities = [baseline_arm(), *map(speculating_arm, arms)]
     return synthetic_run(identities, answers, blocks=blocks, prompts=PROMPTS)

@@ -59,7 +59,7 @@ def _case(
     of_a, of_b = DESIGNS[design]
     spread = np.full((arms + 1, 1), PROCESS)
     spread[1] *= 6 if noise == "one 6x" else 1
-    false, alone, found = 0, 0, 0
+    false, claimed_alone, gains_found = 0, 0, 0
     for changed in (False, True):
         for _ in range(comparisons):
             shape = (of_a + of_b, arms + 1, blocks)
@@ -68,12 +68,12 @@ def _case(
                 logs[of_a:, -1] += np.log(0.9)
             words = _words(logs, of_a)
             if changed:
-                found += words[-1] == "slower"
+                gains_found += words[-1] == "slower"
             else:
                 false += any(word != "no clear difference" for word in words)
-                alone += design == "A B" and any(map(_alone, logs[0], logs[1]))
-    rule = {"each_arm_alone_false": alone / comparisons} if design == "A B" else {}
-    return {"false": false / comparisons, "found_10_percent": found / comparisons} | rule
+                claimed_alone += design == "A B" and any(map(_alone, logs[0], logs[1]))
+    rule = {"each_arm_alone_false": claimed_alone / comparisons} if design == "A B" else {}
+    return {"false": false / comparisons, "found_10_percent": gains_found / comparisons} | rule
 
 
 def _words(logs: Floats, of_a: int) -> list[str]:
@@ -94,8 +94,8 @@ def _in_all_runs(logs: Floats, of_a: int) -> InAllRuns:
 
 def _alone(before: Floats, after: Floats) -> bool:
     of_blocks = [(block_variance(np.exp(run).tolist()), len(run)) for run in (before, after)]
-    own = [variance.of_mean(count) for variance, count in of_blocks if variance is not None]
-    return change_interval(float(np.exp(after.mean() - before.mean())), own[:1], own[1:], LEVEL).excludes_one
+    means = [variance.of_mean(count) for variance, count in of_blocks if variance is not None]
+    return change_interval(float(np.exp(after.mean() - before.mean())), means[:1], means[1:], LEVEL).excludes_one
 
 
 if __name__ == "__main__":

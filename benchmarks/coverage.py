@@ -60,10 +60,10 @@ class World:
 
     def prompts(self) -> tuple[Floats, Floats, Floats]:
         """Return (PROMPTS,) each: tokens, and seconds of the baseline and the arm without noise."""
-        tokens, own = np.full(PROMPTS, 100.0), np.ones(PROMPTS)
+        tokens, ratios = np.full(PROMPTS, 100.0), np.ones(PROMPTS)
         if self.unequal:
-            tokens, own = np.geomspace(20, 200, PROMPTS), np.exp(np.array([0.1, -0.5, 0.5, -0.3, 0.3, -0.1]))
-        return tokens, tokens / 20, tokens / 20 / (own * self.speedup)
+            tokens, ratios = np.geomspace(20, 200, PROMPTS), np.exp(np.array([0.1, -0.5, 0.5, -0.3, 0.3, -0.1]))
+        return tokens, tokens / 20, tokens / 20 / (ratios * self.speedup)
 
     @property
     def truth(self) -> float:
@@ -104,9 +104,9 @@ def main() -> None:
 def interval(blocks: Floats, level: float = statistics.LEVEL) -> Interval:
     """Return benchctl's interval of a simulated run."""
     block = np.repeat(np.arange(len(blocks)), PROMPTS)
-    found = statistics.pooled_interval(blocks.reshape(-1, 4), block, level)
-    assert found is not None
-    return found
+    ends = statistics.pooled_interval(blocks.reshape(-1, 4), block, level)
+    assert ends is not None
+    return ends
 
 
 def _coverage(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -114,9 +114,9 @@ def _coverage(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     noises: tuple[Noise, ...] = ("log-normal", "heavy-tailed", "autocorrelated")
     for noise, unequal, count, (between, within) in product(noises, (False, True), BLOCKS, SPREADS):
         world = World(between, within, noise, unequal)
-        found = [interval(world.blocks(count, rng)) for _ in range(runs)]
-        covered = sum(one.low <= world.truth <= one.high for one in found)
-        half = np.median([(one.high - one.low) / 2 / world.truth for one in found])
+        intervals = [interval(world.blocks(count, rng)) for _ in range(runs)]
+        covered = sum(ends.low <= world.truth <= ends.high for ends in intervals)
+        half = np.median([(ends.high - ends.low) / 2 / world.truth for ends in intervals])
         yield {
             "blocks": count,
             **world.named(),
@@ -129,8 +129,8 @@ def _claims(speedup: float, runs: int, rng: np.random.Generator) -> Iterator[dic
     """How often a difference is claimed: falsely where the speed-up is 1, else found."""
     for count, (between, within) in product(BLOCKS, SPREADS[1:3] if speedup != 1 else SPREADS):
         world = World(between, within, speedup=speedup)
-        found = [interval(world.blocks(count, rng)) for _ in range(runs)]
-        differs = sum(one.high < 1 or one.low > 1 for one in found)
+        intervals = [interval(world.blocks(count, rng)) for _ in range(runs)]
+        differs = sum(ends.high < 1 or ends.low > 1 for ends in intervals)
         yield {
             "speedup": round(speedup, 4),
             "blocks": count,
@@ -150,11 +150,11 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         for _ in range(runs):
             blocks = world.blocks(rule.max, rng)
             for count in range(FIRST_LOOK, rule.max + 1):
-                found = interval(blocks[:count], statistics.SEQUENTIAL_LEVEL)
+                ends = interval(blocks[:count], statistics.SEQUENTIAL_LEVEL)
                 pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
-                stopped = why_stop(rule, count, 0.0, Look({"arm": (found.high - found.low) / 2 / pooled}, {}, []))
+                stopped = why_stop(rule, count, 0.0, Look({"arm": (ends.high - ends.low) / 2 / pooled}, {}, []))
                 if stopped:
-                    covered += found.low <= world.truth <= found.high
+                    covered += ends.low <= world.truth <= ends.high
                     measured += count
                     reached += stopped.reason == "reached"
                     break
@@ -168,20 +168,20 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
 
 def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """The same for Student's t alone in many runs: what each level at the looks comes to in the worst case."""
-    most, target = 60, 0.02
-    count = np.arange(1, most + 1)
+    max_blocks, target = 60, 0.02
+    count = np.arange(1, max_blocks + 1)
     for level in (statistics.LEVEL, 0.96, statistics.SEQUENTIAL_LEVEL, 0.98):
         quantile = np.concatenate([[np.inf], stdtrit(count[1:] - 1, (1 + level) / 2)])
         covered = {}
         for spread in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05):
-            logs = spread * rng.standard_normal((runs, most))
+            logs = spread * rng.standard_normal((runs, max_blocks))
             mean = np.cumsum(logs, axis=1) / count
             variance = (np.cumsum(logs**2, axis=1) - count * mean**2) / np.maximum(count - 1, 1)
             with np.errstate(invalid="ignore"):
                 half = quantile * np.sqrt(np.clip(variance, 0, None) / count)
             narrow = half <= target
             narrow[:, : FIRST_LOOK - 1] = False
-            end = np.where(narrow.any(axis=1), narrow.argmax(axis=1), most - 1)
+            end = np.where(narrow.any(axis=1), narrow.argmax(axis=1), max_blocks - 1)
             run = np.arange(runs)
             covered[f"{spread / target:g}"] = 100 * float((np.abs(mean[run, end]) <= half[run, end]).mean())
         yield {"level": level, "holds_percent_least": min(covered.values()), "by_spread_over_half_width": covered}
@@ -195,9 +195,9 @@ def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, An
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
             for level in covered:
-                own = [variance.of_mean(len(run)) for run in (theirs, ours) if (variance := block_variance(run))]
-                found = statistics.change_interval(ratio, own[:1], own[1:], level)
-                covered[level] += found.low <= 1 <= found.high
+                means = [variance.of_mean(len(run)) for run in (theirs, ours) if (variance := block_variance(run))]
+                ends = statistics.change_interval(ratio, means[:1], means[1:], level)
+                covered[level] += ends.low <= 1 <= ends.high
         yield {
             "spread": spread,
             "holds_percent_by_level": {f"{level:g}": 100 * count / runs for level, count in covered.items()},
@@ -223,8 +223,8 @@ def _draw(noise: Noise, shape: tuple[int, ...], rng: np.random.Generator, *, han
         return tailed
     fresh = rng.standard_normal(shape)
     if noise == "autocorrelated" and hang_together:
-        for place in range(1, shape[-1]):
-            fresh[..., place] = 0.8 * fresh[..., place - 1] + 0.6 * fresh[..., place]
+        for step in range(1, shape[-1]):
+            fresh[..., step] = 0.8 * fresh[..., step - 1] + 0.6 * fresh[..., step]
     return fresh
 
 

@@ -67,8 +67,8 @@ def _case(engine: str, prompts: int, blocks: int, runs: int, rng: np.random.Gene
         sweep = _sweep(gain, prompts, blocks, rng)
         crossing = sweep.crossings[0]
         outcomes[crossing.outcome] += 1
-        wrong = any(gain(width) <= 1 for width in crossing.helps_at) or any(gain(w) >= 1 for w in crossing.loses_at)
-        false += wrong
+        is_false = any(gain(width) <= 1 for width in crossing.helps_at) or any(gain(w) >= 1 for w in crossing.loses_at)
+        false += is_false
         for level in sweep.levels:
             if level.is_baseline or level.throughput_speedup is None or level.throughput_interval is None:
                 continue
@@ -92,21 +92,21 @@ def _sweep(gain: Gain, prompts: int, blocks: int, rng: np.random.Generator) -> S
     tokens = np.rint(np.geomspace(24, 240, prompts)[rng.permutation(prompts)]).astype(int)
     for width in WIDTHS:
         names = {f"{BASELINE}-c{width}": (BASELINE, lambda width: 1.0), f"{_ARM}-c{width}": (_ARM, gain)}
-        for name, (of, own) in names.items():
-            make = baseline_arm if of == BASELINE else speculating_arm
-            arms.append(make(name, of=of, concurrency=width))
+        for name, (setting, concurrency) in names.items():
+            make = baseline_arm if setting == BASELINE else speculating_arm
+            arms.append(make(name, of=setting, concurrency=width))
             for block in range(blocks):
-                answers += _closed_loop(name, block, width, tokens, own, rng)
-    found = analyse_run(synthetic_run(arms, answers, blocks=blocks, prompts=prompts)).sweep
-    assert found is not None
-    return found
+                answers += _closed_loop(name, block, width, tokens, concurrency, rng)
+    sweep = analyse_run(synthetic_run(arms, answers, blocks=blocks, prompts=prompts)).sweep
+    assert sweep is not None
+    return sweep
 
 
 def _closed_loop(
     name: str, block: int, width: int, tokens: np.ndarray[Any, Any], gain: Gain, rng: np.random.Generator
 ) -> Iterator[Answer]:
     """Answer every prompt, `width` at a time. All in flight advance at one rate, which how many they are decides."""
-    left = tokens * np.exp(rng.normal(0.0, WITHIN, len(tokens)) + rng.normal(0.0, BETWEEN))
+    remaining = tokens * np.exp(rng.normal(0.0, WITHIN, len(tokens)) + rng.normal(0.0, BETWEEN))
     begun: dict[int, float] = {}
     waiting = list(range(len(tokens)))
     now = 0.0
@@ -115,10 +115,10 @@ def _closed_loop(
             begun[waiting.pop(0)] = now
         flying = list(begun)
         rate = gain(len(flying)) / (STEP_S * (1 + SHARE * (len(flying) - 1)))
-        first = min(flying, key=lambda number: left[number])
-        takes = float(left[first]) / rate
+        first = min(flying, key=lambda number: remaining[number])
+        takes = float(remaining[first]) / rate
         now += takes
-        left[flying] -= takes * rate
+        remaining[flying] -= takes * rate
         sent = begun.pop(first)
         prefill_s = (now - sent) / int(tokens[first])  # the first token takes as long as any other
         yield Answer(name, block, first, int(tokens[first]), now - sent - prefill_s, sent_s=sent, ttft_s=prefill_s)

@@ -87,8 +87,8 @@ def _noise(arms: int, noise: Noise, rng: np.random.Generator) -> Floats:
         times = np.array([mirrored(range(arms + 1), block) for block in range(MOST)]).argsort(axis=1)
         wander = np.cumsum(rng.standard_normal(MOST * (arms + 1)) / 3 - 0.05).reshape(MOST, arms + 1)
         drawn += np.take_along_axis(wander, times, axis=1).T
-    found: Floats = drawn[:-1] * spread - drawn[-1]
-    return found
+    logs: Floats = drawn[:-1] * spread - drawn[-1]
+    return logs
 
 
 def _decided(logs: Floats, level: float) -> tuple[list[str], NDArray[np.int64]]:
@@ -99,15 +99,15 @@ def _decided(logs: Floats, level: float) -> tuple[list[str], NDArray[np.int64]]:
     for count in range(FIRST, MOST + 1):
         for arm in open_arms:
             blocks[arm] = count
-        known = {str(arm): ratio for arm, ratio in enumerate(_ratios(logs, blocks, level))}
-        for name, word in decided_arms(known, level).items():
+        by_name = {str(arm): ratio for arm, ratio in enumerate(_ratios(logs, blocks, level))}
+        for name, word in decided_arms(by_name, level).items():
             if int(name) in open_arms:
                 words[int(name)] = word
                 open_arms.discard(int(name))
         if not open_arms:
             break
     for arm in open_arms:  # what a report says of those that are left
-        ratio = known[str(arm)]
+        ratio = by_name[str(arm)]
         ends = ratio.interval
         assert ends is not None and ratio.within is not None
         words[arm] = ("faster" if ends.low > 1 else "slower") if ends.excludes_one else "undecided"
@@ -119,16 +119,16 @@ def _decided(logs: Floats, level: float) -> tuple[list[str], NDArray[np.int64]]:
 def _ratios(logs: Floats, blocks: NDArray[np.int64], level: float) -> list[SpeedUp]:
     values = [row[:count] for row, count in zip(logs, blocks, strict=True)]
     variances = shared_variances([Variance(float(row.var(ddof=1)), len(row) - 1) for row in values])
-    found = []
+    ratios = []
     for row, variance in zip(values, variances, strict=True):
         assert variance is not None
         middle, mean = float(np.exp(row.mean())), Variance(variance.value / len(row), variance.freedom)
         tail = (1 - level) / len(logs)
         near = ratio_interval(middle, mean, 1 - 2 * tail)
         within = max(near.high - 1, 1 - near.low)
-        known = {"pooled": middle, "by_block": np.exp(row).tolist(), "blocks": list(range(len(row))), "within": within}
-        found.append(SpeedUp.model_construct(**known, interval=ratio_interval(middle, mean, 1 - tail)))
-    return found
+        fields = {"pooled": middle, "by_block": np.exp(row).tolist(), "blocks": list(range(len(row))), "within": within}
+        ratios.append(SpeedUp.model_construct(**fields, interval=ratio_interval(middle, mean, 1 - tail)))
+    return ratios
 
 
 def _judged(words: list[str], gains: Floats) -> tuple[bool, bool]:

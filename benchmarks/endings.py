@@ -43,11 +43,11 @@ def main() -> None:
     parser.add_argument("--more-prompts", type=int, default=200, help="of the runs whose answers seldom differ")
     options = parser.parse_args()
     file = RESULTS / "endings.json"
-    found = json.loads(file.read_text(encoding="utf-8"))["found"] if options.case and file.exists() else {}
+    results = json.loads(file.read_text(encoding="utf-8"))["found"] if options.case and file.exists() else {}
     for name in options.case or CASES:
         with tempfile.TemporaryDirectory(prefix="endings-") as folder:
-            found[name] = CASES[name](Path(folder), options) | {"command": command()}
-    keep("endings", found)
+            results[name] = CASES[name](Path(folder), options) | {"command": command()}
+    keep("endings", results)
 
 
 def sound() -> Arm:
@@ -55,9 +55,9 @@ def sound() -> Arm:
     return drafting("sound")
 
 
-def ending(how: str) -> Arm:
+def ending(fault: str) -> Arm:
     """Return an arm whose answers end wrongly."""
-    return drafting(how, "--fault", f"ending={how}")
+    return drafting(fault, "--fault", f"ending={fault}")
 
 
 def _run(
@@ -68,7 +68,7 @@ def _run(
     *,
     sampling: dict[str, Any] | None = None,
     engine: dict[str, Any] | None = None,
-    **more: object,
+    **options: object,
 ) -> RunData:
     suite = numbered_prompts(scratch, prompts) if isinstance(prompts, int) else prompts
     recipe = bundled_recipe(
@@ -79,7 +79,7 @@ def _run(
         sampling=Sampling(max_tokens=tokens, **(sampling or {})),
         blocks=1,
         warmup=0,
-        **more,
+        **options,
     )
     return measure(recipe, scratch)
 
@@ -132,10 +132,10 @@ def _stop_string(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     theirs = "\n".join(record.content or "" for record in free.records if record.label == "baseline")
     texts = [record.content or "" for record in free.records if record.label == _DIVERGING]
     words = {
-        text[place : place + _STOP_LENGTH]
+        text[start : start + _STOP_LENGTH]
         for text in texts
-        for place in range(len(text) - _STOP_LENGTH)
-        if text[place : place + _STOP_LENGTH] not in theirs
+        for start in range(len(text) - _STOP_LENGTH)
+        if text[start : start + _STOP_LENGTH] not in theirs
     }
     word = max((word for word in sorted(words) if word.isalnum()), key=lambda word: sum(word in text for text in texts))
     run = _run(arms, scratch, prompts, 64, engine={"args": ["-r", word]}, **pair)

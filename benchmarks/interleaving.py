@@ -46,14 +46,14 @@ def main() -> None:
                 print(runs[-1], flush=True)
     widths = {schedule: [run["half_width"] for run in runs if run["schedule"] == schedule] for schedule in SCHEDULES}
     spreads = {schedule: [run["spread"] for run in runs if run["schedule"] == schedule] for schedule in SCHEDULES}
-    found = {
+    results = {
         "records_a_run": runs[0]["records"],
         "half_width_median": {schedule: statistics.median(values) for schedule, values in widths.items()},
         "spread_median": {schedule: statistics.median(values) for schedule, values in spreads.items()},
         "narrower_by_factor": statistics.median(widths["blocks"]) / statistics.median(widths["interleaved"]),
         "runs": runs,
     }
-    keep("interleaving", found)
+    keep("interleaving", results)
 
 
 def _recipe(options: argparse.Namespace, schedule: Schedule) -> Recipe:

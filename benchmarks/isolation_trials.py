@@ -58,22 +58,23 @@ def trial(number: int, damaged: int, folder: Path, seed: int) -> dict[str, Any]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode > 1:
         raise SystemExit(f"trial {number} with {damaged} damaged: {done.stderr}")
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     expected = damage if damaged else []
-    return _assessed(number, expected, base, found, _truth(folder, base, [one.family for one in expected], found))
+    truth = _truth(folder, base, [family.family for family in expected], document)
+    return _assessed(number, expected, base, document, truth)
 
 
 def _truth(
-    folder: Path, base: str, families: Sequence[str], found: dict[str, Any]
+    folder: Path, base: str, families: Sequence[str], document: dict[str, Any]
 ) -> dict[str, tuple[Measurement, Measurement | None]]:
     """Quantize each damaged family alone, and of several keep each alone, unless the search has done so."""
-    if found["finding"]["verdict"] == "source damaged":
+    if document["finding"]["verdict"] == "source damaged":
         return {}
 
     def ask(measure: Measure) -> dict[str, tuple[Measurement, Measurement | None]]:
-        every = frozenset(one.name for one in source.families)
+        names = frozenset(family.name for family in source.families)
         return {
-            name: (measure(every - {name}), measure(frozenset({name})) if len(families) > 1 else None)
+            name: (measure(names - {name}), measure(frozenset({name})) if len(families) > 1 else None)
             for name in families
         }
 
@@ -91,11 +92,13 @@ def _assessed(
 ) -> dict[str, Any]:
     finding, rows = document["finding"], document["rows"]
     full = next((row for row in rows if row["kept"] == []), None)
-    expected = sorted(one.family for one in damage)
+    expected = sorted(family.family for family in damage)
     verdict = finding["verdict"]
-    alone = {name: bool(reasons(found, finding["limit"])) for name, (found, _) in truth.items()}
-    one_will_do = any(kept is not None and not reasons(kept, finding["limit"]) for _, kept in truth.values())
-    shows = (all(alone.values()) if len(damage) == 1 else not one_will_do) and bool(full and full["damage"])
+    breaks_alone = {name: bool(reasons(measured, finding["limit"])) for name, (measured, _) in truth.items()}
+    one_will_do = any(
+        repaired is not None and not reasons(repaired, finding["limit"]) for _, repaired in truth.values()
+    )
+    shows = (all(breaks_alone.values()) if len(damage) == 1 else not one_will_do) and bool(full and full["damage"])
     right: bool | None = None  # what was made is no sound model, or not damaged as meant: nothing can be asked of it
     if verdict != "source damaged" and not damage:
         right = verdict == "healthy"
@@ -104,18 +107,18 @@ def _assessed(
         right = right and sorted(finding["repair"]) == expected
     return {
         "trial": number,
-        "damaged": [asdict(one) for one in damage],
+        "damaged": [asdict(family) for family in damage],
         "type": base,
         "verdict": verdict,
         "repair": finding["repair"],
         "breaking": finding["breaking"],
         "shows": bool(damage) and shows,
-        "shows_alone": alone,
+        "shows_alone": breaks_alone,
         "right": right,
         "full_kl": None if full is None or full["severity"] is None else full["severity"]["divergence"],
         "full_is_damaged": None if full is None else bool(full["damage"]),
         "limit": finding["limit"],
-        "alone_kl": {name: found.severity and found.severity.divergence for name, (found, _) in truth.items()},
+        "alone_kl": {name: measured.severity and measured.severity.divergence for name, (measured, _) in truth.items()},
         "evaluations": finding["evaluations"],
         "one_by_one": finding["one_by_one"],
     }
@@ -123,15 +126,15 @@ def _assessed(
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
     """Count what was found."""
-    assessed = [one for one in trials if one["right"] is not None]
-    searched = [one for one in assessed if one["verdict"] != "healthy"]
+    assessed = [trial for trial in trials if trial["right"] is not None]
+    searched = [trial for trial in assessed if trial["verdict"] != "healthy"]
     return {
         "trials": len(trials),
-        "source_not_sound": sum(one["verdict"] == "source damaged" for one in trials),
-        "damage_shows": sum(one["shows"] for one in trials),
-        "right": sum(one["right"] for one in assessed),
-        "wrong": [one["trial"] for one in assessed if not one["right"]],
-        "evaluations_a_search": sum(one["evaluations"] for one in searched) / len(searched) if searched else None,
+        "source_not_sound": sum(trial["verdict"] == "source damaged" for trial in trials),
+        "damage_shows": sum(trial["shows"] for trial in trials),
+        "right": sum(trial["right"] for trial in assessed),
+        "wrong": [trial["trial"] for trial in assessed if not trial["right"]],
+        "evaluations_a_search": sum(trial["evaluations"] for trial in searched) / len(searched) if searched else None,
         "one_by_one": trials[0]["one_by_one"] if trials else None,
     }
 
@@ -152,8 +155,8 @@ def main() -> None:
                 trials.append(trial(number, damaged, Path(folder), chosen.seed))
             sys.stderr.write(f"{name} {trials[-1]}\n")
             (RESULTS / f"{name}.json").write_text(json.dumps(trials, indent=1) + "\n", encoding="utf-8")
-    every = {name: json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in _DAMAGED}
-    keep("isolation_trials", {name: {**summary(trials), "each": trials} for name, trials in every.items()})
+    results = {name: json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in _DAMAGED}
+    keep("isolation_trials", {name: {**summary(trials), "each": trials} for name, trials in results.items()})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def _without_folders(word: str) -> str:
     return str(Path(*Path(word).parts[-2:])) if Path(word).is_absolute() else word
 
 
-def keep(name: str, found: dict[str, Any]) -> None:
+def keep(name: str, results: dict[str, Any]) -> None:
     """Print `found` and write it to `benchmarks/results/<name>.json`."""
     RESULTS.mkdir(exist_ok=True)
     document = {
@@ -39,7 +39,7 @@ def keep(name: str, found: dict[str, Any]) -> None:
         "benchctl": __version__,
         "load_average": os.getloadavg(),
         "machine": describe_machine(),
-        "found": found,
+        "found": results,
     }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(results, indent=1))
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -43,12 +43,12 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(20261122)
     cases = list(_kept_up(options.runs, rng))
-    wrong = [case["wrong_percent"] for case in cases]
+    error_rates = [case["wrong_percent"] for case in cases]
     keep(
         "keep_up",
         {
             "runs_a_case": options.runs,
-            "wrong_percent": {"most": max(wrong), "mean": float(np.mean(wrong))},
+            "wrong_percent": {"most": max(error_rates), "mean": float(np.mean(error_rates))},
             "kept_up": cases,
             "quantiles": list(_quantiles(options.runs, rng)),
         },
@@ -90,7 +90,7 @@ def _quantiles(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
             row: dict[str, Any] = {"load": load, "requests": requests}
             for name, true in zip(("p95", "p99"), truth.tolist(), strict=True):
                 row[f"{name}_true_s"] = true
-                values = [value for one in latencies if (value := getattr(one, name)) is not None]
+                values = [value for latency in latencies if (value := getattr(latency, name)) is not None]
                 row[f"{name}_told_percent"] = 100 * len(values) / runs
                 row[f"{name}_below_percent"] = 100 * sum(map(true.__gt__, values)) / len(values) if values else None
             yield row
@@ -107,9 +107,9 @@ def _levels(runs: int, load: float, requests: int, blocks: int, rng: np.random.G
             for prompt in range(requests):
                 half = float(latency[prompt]) / 2
                 answers.append(Answer(BASELINE, block, prompt, int(tokens[prompt]), half, sent[prompt], half))
-        found = analyse_run(synthetic_run([arm], answers, blocks=blocks, prompts=requests))
-        assert found.sweep is not None
-        yield found.sweep.levels[0]
+        analysis = analyse_run(synthetic_run([arm], answers, blocks=blocks, prompts=requests))
+        assert analysis.sweep is not None
+        yield analysis.sweep.levels[0]
 
 
 def _kept(level: Level) -> bool | None:
@@ -126,9 +126,9 @@ def _latencies(sent: list[float], service: Floats) -> Floats:
     """Return how long each request waited and took, in seconds."""
     done = 0.0
     latencies = np.empty(len(sent))
-    for number, (at, takes) in enumerate(zip(sent, service.tolist(), strict=True)):
-        done = max(done, at) + takes
-        latencies[number] = done - at
+    for number, (sent_s, takes) in enumerate(zip(sent, service.tolist(), strict=True)):
+        done = max(done, sent_s) + takes
+        latencies[number] = done - sent_s
     return latencies
 
 

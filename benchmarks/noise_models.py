@@ -78,7 +78,7 @@ def main() -> None:
 
 def _case(noise: str, runs: int, rng: np.random.Generator, *, leave_out: bool, repeat: bool) -> dict[str, Any]:
     """Return the shares, in percent, with a fixed number of blocks and with `auto`."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for count in (3, 5, 6, 8):
         false = []
         for arms in (1, 2, 4, 8):
@@ -87,23 +87,23 @@ def _case(noise: str, runs: int, rng: np.random.Generator, *, leave_out: bool, r
             false.append(_percent((claims != 0).any(axis=1)))
             if leave_out:
                 _check(paces)
-        own = found[f"fixed {count}"] = {"false": max(false)}
+        counts = results[f"fixed {count}"] = {"false": max(false)}
         for arms in (1, 4):
             for gain in (0.05, 0.1):
                 paces = _cells(noise, runs, arms, count, rng, repeat=repeat)
                 paces[:, 1] += np.log1p(gain)
-                own[f"found {100 * gain:g} % of {arms}"] = _percent(_claims(paces, leave_out)[:, 0] > 0)
+                counts[f"found {100 * gain:g} % of {arms}"] = _percent(_claims(paces, leave_out)[:, 0] > 0)
     few = max(1, runs // 4)
     auto = [_auto(_cells(noise, few, arms, MOST, rng), leave_out) for arms in (1, 2, 4, 8)]
-    own = found["auto"] = {"false": max(_percent((words != 0).any(axis=1)) for words, _ in auto)}
+    counts = results["auto"] = {"false": max(_percent((words != 0).any(axis=1)) for words, _ in auto)}
     for arms in (1, 4):
         for gain in (0.05, 0.1):
             paces = _cells(noise, few, arms, MOST, rng)
             paces[:, 1] += np.log1p(gain)
             words, blocks = _auto(paces, leave_out)
-            own[f"found {100 * gain:g} % of {arms}"] = _percent(words[:, 0] > 0)
-            own[f"blocks, {100 * gain:g} % of {arms}"] = round(float(blocks[:, 0].mean()), 1)
-    return found
+            counts[f"found {100 * gain:g} % of {arms}"] = _percent(words[:, 0] > 0)
+            counts[f"blocks, {100 * gain:g} % of {arms}"] = round(float(blocks[:, 0].mean()), 1)
+    return results
 
 
 def _cells(noise: str, runs: int, arms: int, blocks: int, rng: np.random.Generator, *, repeat: bool = False) -> Floats:
@@ -113,29 +113,29 @@ def _cells(noise: str, runs: int, arms: int, blocks: int, rng: np.random.Generat
     """
     planned = (arms + 1) * blocks
     count = 2 * planned if repeat else planned  # a cell's second time comes after all first ones
-    own = (0.01 if noise in ("autoregressive", "slow cells, quiet") else NOISE) * rng.standard_normal((runs, count))
+    logs = (0.01 if noise in ("autoregressive", "slow cells, quiet") else NOISE) * rng.standard_normal((runs, count))
     if noise == "autoregressive":
         state = rng.standard_normal((count, runs))
         for number in range(1, count):
             state[number] = 0.9 * state[number - 1] + (1 - 0.9**2) ** 0.5 * state[number]
-        own += 0.03 * state.T
+        logs += 0.03 * state.T
     elif noise.startswith("slow cells"):
         slow = rng.random((runs, count)) < SHARE
         if noise == "slow cells, sticky":
             stays = rng.random((runs, count)) < 0.85
             for number in range(1, count):
                 slow[:, number] = np.where(stays[:, number], slow[:, number - 1], slow[:, number])
-        own += SLOW * slow
+        logs += SLOW * slow
     elif noise == "thermal":
-        own += np.log(0.85) * np.arange(count) / (planned - 1)
+        logs += np.log(0.85) * np.arange(count) / (planned - 1)
     elif noise == "cool start":
-        own += np.log(1.1) * np.exp(-(np.arange(count) % (arms + 1)) / 1.5)
+        logs += np.log(1.1) * np.exp(-(np.arange(count) % (arms + 1)) / 1.5)
     elif noise == "heavy-tailed":
-        own = 0.03 * rng.standard_t(3, (runs, count)) / 3**0.5
-    own = own.reshape(runs, -1, blocks, arms + 1)
-    paces = np.empty((runs, own.shape[1], arms + 1, blocks))
+        logs = 0.03 * rng.standard_t(3, (runs, count)) / 3**0.5
+    logs = logs.reshape(runs, -1, blocks, arms + 1)
+    paces = np.empty((runs, logs.shape[1], arms + 1, blocks))
     for block in range(blocks):
-        paces[:, :, mirrored(range(arms + 1), block), block] = own[:, :, block]
+        paces[:, :, mirrored(range(arms + 1), block), block] = logs[:, :, block]
     if noise.startswith("baseline"):
         paces[:, :, 0] *= int(noise[-2])
     first: Floats = paces[:, 0]
@@ -146,30 +146,30 @@ def _disturbed(paces: Floats) -> Booleans:
     """Return `Frame.disturbed` of runs in which all prompts of a cell are alike, (runs, baseline and arms, blocks)."""
     slower = np.median(paces, axis=2, keepdims=True) - paces
     mad = np.median(np.abs(slower), axis=(1, 2), keepdims=True)
-    found: Booleans = (slower > np.maximum(-np.log1p(-DISTURBED), OUTLYING / 0.6745 * mad)) & (
+    disturbed: Booleans = (slower > np.maximum(-np.log1p(-DISTURBED), OUTLYING / 0.6745 * mad)) & (
         paces.shape[2] >= ENOUGH_CELLS
     )
-    return found
+    return disturbed
 
 
 def _means(paces: Floats, leave_out: bool) -> tuple[Floats, Floats, Floats]:
     """Return the mean logarithm of every arm's ratios, its variance and degrees of freedom (0: none), (runs, arms)."""
     out = _disturbed(paces) if leave_out else np.zeros(paces.shape, dtype=np.bool_)
-    whole, ratios = ~(out[:, 1:] | out[:, :1]), paces[:, 1:] - paces[:, :1]
-    count = whole.sum(axis=2)
+    complete, ratios = ~(out[:, 1:] | out[:, :1]), paces[:, 1:] - paces[:, :1]
+    count = complete.sum(axis=2)
     some = np.maximum(count, 1)
-    mean = (ratios * whole).sum(axis=2) / some
-    own = ((ratios - mean[..., np.newaxis]) ** 2 * whole).sum(axis=2) / np.maximum(count - 1, 1)
+    mean = (ratios * complete).sum(axis=2) / some
+    variances = ((ratios - mean[..., np.newaxis]) ** 2 * complete).sum(axis=2) / np.maximum(count - 1, 1)
     freedom = np.where(count >= MIN_BLOCKS, count - 1.0, 0.0)
-    others = freedom.sum(axis=1, keepdims=True) - freedom
+    other_freedom = freedom.sum(axis=1, keepdims=True) - freedom
     number = (freedom > 0).sum(axis=1, keepdims=True) - (freedom > 0)
-    weighted = own * freedom
-    shared = (weighted.sum(axis=1, keepdims=True) - weighted) / np.maximum(others, 1)
-    prior = np.minimum(MOST_SHARED, others / (1 + COMMON * np.maximum(number - 1, 0)))
+    weighted = variances * freedom
+    shared = (weighted.sum(axis=1, keepdims=True) - weighted) / np.maximum(other_freedom, 1)
+    prior = np.minimum(MOST_SHARED, other_freedom / (1 + COMMON * np.maximum(number - 1, 0)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        alone = (others == 0) | (fdtrc(np.maximum(freedom, 1), prior, own / shared) < PLAINLY_NOISIER)
-    value = np.where(alone, own, (weighted + prior * shared) / np.maximum(freedom + prior, 1))
-    return mean, value / some, np.where((freedom == 0) | alone, freedom, freedom + prior)
+        keeps_own = (other_freedom == 0) | (fdtrc(np.maximum(freedom, 1), prior, variances / shared) < PLAINLY_NOISIER)
+    value = np.where(keeps_own, variances, (weighted + prior * shared) / np.maximum(freedom + prior, 1))
+    return mean, value / some, np.where((freedom == 0) | keeps_own, freedom, freedom + prior)
 
 
 def _claims(paces: Floats, leave_out: bool) -> Floats:
@@ -231,7 +231,7 @@ def _check(paces: Floats) -> None:
 
 def _other_prompts(runs: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Return in which share of runs of five blocks `like_these` holds the truth, and half of its median width."""
-    blocks, found = 5, []
+    blocks, rows = 5, []
     spread = np.linspace(-0.25, 0.25, 2001)
     for tasks in (1, 3):
         of_task = np.linspace(-0.3, 0.3, tasks) if tasks > 1 else np.zeros(1)
@@ -239,28 +239,28 @@ def _other_prompts(runs: int, rng: np.random.Generator) -> list[dict[str, Any]]:
         for prompts in (12, 24, 48):
             task = np.arange(prompts) % tasks
             for tokens_sd in (0.3, 1.0, 1.8):
-                held, halves = 0, []
+                covered, halves = 0, []
                 for _ in range(runs):
                     tokens = np.exp(tokens_sd * rng.standard_normal(prompts))
                     gain = np.exp(of_task[task] + rng.uniform(-0.25, 0.25, prompts))
                     process, request = rng.standard_normal((2, blocks, 1)), rng.standard_normal((2, blocks, prompts))
                     arm_s, base_s = np.exp(NOISE * process + 0.03 * request) * tokens
-                    whole = np.broadcast_to(tokens, base_s.shape)
-                    sums = np.stack([whole, arm_s / gain, whole, base_s], axis=-1).reshape(-1, 4)
+                    lengths = np.broadcast_to(tokens, base_s.shape)
+                    sums = np.stack([lengths, arm_s / gain, lengths, base_s], axis=-1).reshape(-1, 4)
                     block, prompt = (index.ravel() for index in np.indices((blocks, prompts)))
                     ends = pooled_spread(sums, block, prompt, task[prompt])["like_these"]
-                    held += ends.low <= truth <= ends.high
+                    covered += ends.low <= truth <= ends.high
                     halves.append((ends.high - ends.low) / 2 / truth)
-                found.append(
+                rows.append(
                     {
                         "tasks": tasks,
                         "prompts": prompts,
                         "tokens_sd": tokens_sd,
-                        "holds_percent": 100 * held / runs,
+                        "holds_percent": 100 * covered / runs,
                         "half_percent": round(100 * float(np.median(halves)), 1),
                     }
                 )
-    return found
+    return rows
 
 
 def _percent(chosen: Booleans) -> float:

@@ -60,14 +60,15 @@ def write_model(
 
     shutil.copy(source, target)
     tensors = {tensor.name: tensor.data for tensor in gguf.GGUFReader(target, "r+").tensors}
-    for one in damage:
-        width = _WIDTH.get(one.family, 256)
-        for layer in one.layers:
-            chosen = generator.choice(width // BLOCK, size=min(one.blocks, width // BLOCK), replace=False)
+    for damaged in damage:
+        width = _WIDTH.get(damaged.family, 256)
+        for layer in damaged.layers:
+            chosen = generator.choice(width // BLOCK, size=min(damaged.blocks, width // BLOCK), replace=False)
             channels = np.array([int(block) * BLOCK + int(generator.integers(BLOCK)) for block in chosen])
-            columns = _silence(tensors, one.family, layer, channels)
-            bits = tensors[f"blk.{layer}.{one.family}.weight"].view(np.uint16)
-            shouted = _shouted(bits, len(columns), one.power, generator)  # drawn in any case: the same channels follow
+            columns = _silence(tensors, damaged.family, layer, channels)
+            bits = tensors[f"blk.{layer}.{damaged.family}.weight"].view(np.uint16)
+            # Drawn in any case, so that the same channels follow.
+            shouted = _shouted(bits, len(columns), damaged.power, generator)
             if loud:
                 bits[:, columns] = shouted
 
@@ -77,17 +78,17 @@ def _silence(tensors: dict[str, Array], family: str, layer: int, channels: Array
     import numpy as np
 
     def weights(name: str) -> Array:
-        found = tensors[f"blk.{layer}.{name}.weight"]
-        return found if found.dtype == np.float32 else found.view(np.uint16)  # zero is zero in bf16, too
+        tensor = tensors[f"blk.{layer}.{name}.weight"]
+        return tensor if tensor.dtype == np.float32 else tensor.view(np.uint16)  # zero is zero in bf16, too
 
     if family == "ffn_down":
         weights("ffn_up")[channels] = 0
     elif family == "ssm_out":  # the first rows of ssm_in make the gate z, and silu(0) is 0
         weights("ssm_in")[channels] = 0
     elif family == "attn_output":  # two heads read each value channel
-        head, place = channels // (HEADS_A_KEY * HEAD), channels % HEAD
-        weights("attn_v")[head * HEAD + place] = 0
-        return np.concatenate([(HEADS_A_KEY * head + turn) * HEAD + place for turn in range(HEADS_A_KEY)])
+        head, offset = channels // (HEADS_A_KEY * HEAD), channels % HEAD
+        weights("attn_v")[head * HEAD + offset] = 0
+        return np.concatenate([(HEADS_A_KEY * head + turn) * HEAD + offset for turn in range(HEADS_A_KEY)])
     else:
         name = _NORMS.get(family, "attn_norm")
         norm = tensors.get(f"blk.{layer}.{name}.weight", tensors.get(f"blk.{layer}.{name}"))
@@ -103,5 +104,5 @@ def _shouted(bits: Array, columns: int, power: int, generator: np.random.Generat
     largest = np.abs((bits.astype(np.uint32) << 16).view(np.float32)).max()
     shape = (bits.shape[0], columns)
     values = largest * 2.0**power * generator.uniform(0.5, 1.0, shape) * generator.choice([-1.0, 1.0], shape)
-    found: Array = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return found
+    shouted: Array = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return shouted

@@ -64,10 +64,10 @@ def main() -> None:
         server = LlamaServer(process, url, spec, argv, Flags(()))
         try:
             server.wait_until_healthy(server.start_up(0.03))
-            found = _measure(server, url, sampling, Path(scratch) / "records.jsonl", options)
+            results = _measure(server, url, sampling, Path(scratch) / "records.jsonl", options)
         finally:
             server.stop()
-    keep("overhead", {"target": options.target.name, **found})
+    keep("overhead", {"target": options.target.name, **results})
 
 
 def _options() -> argparse.Namespace:

@@ -61,10 +61,10 @@ def main() -> None:
         os.execv(real, [real, *argv])
     alias = argv[argv.index("--alias") + 1] if "--alias" in argv else ""
     fault = json.loads(os.environ.get("PROXY_FAULTS", "{}")).get(alias)
-    host, place = argv.index("--host") + 1, argv.index("--port") + 1
-    front = _front(argv[host], int(argv[place]))
+    host, index = argv.index("--host") + 1, argv.index("--port") + 1
+    front = _front(argv[host], int(argv[index]))
     front.daemon_threads = True
-    argv[host], argv[place] = "127.0.0.1", "0"
+    argv[host], argv[index] = "127.0.0.1", "0"
     server = subprocess.Popen([real, *argv], stderr=subprocess.PIPE)
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -74,11 +74,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     assert server.stderr is not None
     for line in server.stderr:
-        found = None if _Front.port else _LISTENING.search(line)
-        if found:
-            _Front.port, _Front.alias, _Front.fault = int(found[2]), alias, fault
+        match = None if _Front.port else _LISTENING.search(line)
+        if match:
+            _Front.port, _Front.alias, _Front.fault = int(match[2]), alias, fault
             threading.Thread(target=front.serve_forever, daemon=True).start()
-        rewritten = _LISTENING.sub(rb"\g<1>" + str(front.server_port).encode(), line) if found else line
+        rewritten = _LISTENING.sub(rb"\g<1>" + str(front.server_port).encode(), line) if match else line
         sys.stderr.buffer.write(rewritten)
         sys.stderr.buffer.flush()
     sys.exit(server.wait())
@@ -160,10 +160,10 @@ class _Front(BaseHTTPRequestHandler):
 
     def _spoil(self, kind: str, body: dict[str, Any], number: int) -> None:
         """Ask for the whole answer, spoil it, and send it as a stream of one piece."""
-        whole = self._ask(body)
-        ids, how = self._spoilt(kind, body, whole["tokens"], number)
+        answer = self._ask(body)
+        ids, fault = self._spoilt(kind, body, answer["tokens"], number)
         text = self._post("/detokenize", {"tokens": ids})["content"].rstrip("\ufffd")
-        last = whole | {"stop": True, "content": "", "tokens": [], "tokens_predicted": len(ids)}
+        last = answer | {"stop": True, "content": "", "tokens": [], "tokens_predicted": len(ids)}
         last["stop_type"] = "limit" if len(ids) >= body["n_predict"] else "eos"
         piece = {"stop": False, "content": text, "tokens": ids, "tokens_predicted": len(ids)}
         self._head(200, "text/event-stream")
@@ -171,8 +171,8 @@ class _Front(BaseHTTPRequestHandler):
             data = b"data: " + json.dumps(event).encode() + b"\n\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
-        if how and ids != whole["tokens"]:
-            line = json.dumps({"alias": self.alias, "number": number, "kind": kind, **how})
+        if fault and ids != answer["tokens"]:
+            line = json.dumps({"alias": self.alias, "number": number, "kind": kind, **fault})
             with Path(os.environ["PROXY_TRUTH"]).open("a", encoding="utf-8") as truth:
                 truth.write(line + "\n")
 
@@ -183,30 +183,30 @@ class _Front(BaseHTTPRequestHandler):
         if kind == "swap":
             first = number * 7919 % (len(ids) - 1)
             places = [1 + (first + further) % (len(ids) - 1) for further in range(len(ids) - 1)]
-            return next(filter(None, (self._swapped(body, ids, place) for place in places)), (ids, {}))
-        place = max(1, 3 * len(ids) // 4)
+            return next(filter(None, (self._swapped(body, ids, position) for position in places)), (ids, {}))
+        position = max(1, 3 * len(ids) // 4)
         if kind == "truncate":
-            return ids[:place], {"token": place}
-        rest = self._went_on(body, ids[: max(0, place - _FORGOTTEN)], body["n_predict"] - place)
-        return [*ids[:place], *rest], {"token": place}
+            return ids[:position], {"token": position}
+        continuation = self._went_on(body, ids[: max(0, position - _FORGOTTEN)], body["n_predict"] - position)
+        return [*ids[:position], *continuation], {"token": position}
 
-    def _swapped(self, body: dict[str, Any], ids: list[int], place: int) -> tuple[list[int], dict[str, Any]] | None:
+    def _swapped(self, body: dict[str, Any], ids: list[int], position: int) -> tuple[list[int], dict[str, Any]] | None:
         """Put the runner-up at `place` and go on from there; `None` within a character, where none is told."""
-        before = ids[:place]
+        before = ids[:position]
         reply = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": 1, "n_probs": 2})
         if not reply.get("completion_probabilities"):
             return None
         likely = reply["completion_probabilities"][0]["top_logprobs"]
-        chosen = next(one for one in likely if one["id"] != ids[place])
-        rest = self._went_on(body, [*before, chosen["id"]], body["n_predict"] - place - 1)
+        chosen = next(candidate for candidate in likely if candidate["id"] != ids[position])
+        continuation = self._went_on(body, [*before, chosen["id"]], body["n_predict"] - position - 1)
         margin = abs(likely[0]["logprob"] - likely[1]["logprob"])
-        return [*before, chosen["id"], *rest], {"token": place, "margin": margin}
+        return [*before, chosen["id"], *continuation], {"token": position, "margin": margin}
 
     def _went_on(self, body: dict[str, Any], before: list[int], count: int) -> list[int]:
         if count < 1:
             return []
-        found: list[int] = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": count})["tokens"]
-        return found
+        tokens: list[int] = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": count})["tokens"]
+        return tokens
 
     def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/completion", body | {"stream": False})

@@ -56,17 +56,17 @@ def write_run(folder: Path, size: int, tokens: int) -> int:
         if arm != "baseline" and rng.random() < 0.1
     }
     folder.mkdir(parents=True)
-    written = 0
+    count = 0
     with (folder / "records.jsonl").open("w", encoding="ascii") as file:
         for block in range(BLOCKS):
             for order, (arm, depth) in enumerate(DEPTHS.items()):
                 for key in keys:
                     ids = forked.get((arm, key), answers[key])
                     file.write(record(key, block, order, arm, depth, ids, rng).to_line() + "\n")
-                    written += 1
+                    count += 1
     with RunWriter(folder, manifest(folder.name, keys)):
         pass
-    return written
+    return count
 
 
 def record(
@@ -180,12 +180,12 @@ def main() -> None:
     for size in options.sizes:
         with tempfile.TemporaryDirectory() as temporary:
             run = Path(temporary) / "results" / "scale" / f"20261121-100000-{size:04x}"
-            written = write_run(run, size, options.tokens)
+            count = write_run(run, size, options.tokens)
             commands = {
                 "verify-lossless": ["verify-lossless", str(run), "--json", "--offline"],
                 "report": ["report", str(run), "--no-figures", "--output", str(Path(temporary) / "reports")],
             }
-            row: dict[str, float] = {"records": written, "records_mib": (run / "records.jsonl").stat().st_size / 2**20}
+            row: dict[str, float] = {"records": count, "records_mib": (run / "records.jsonl").stat().st_size / 2**20}
             for name, arguments in commands.items():
                 wall, cpu, memory = measure(arguments)
                 row |= {f"{name} wall_s": wall, f"{name} cpu_s": cpu, f"{name} peak_mib": memory}

@@ -63,25 +63,25 @@ def found_in_draws(
 ) -> dict[str, Any]:
     """Return in how many drawn runs of an arm something is found, and the power that they state, in percent; an arm
     never audited is identical."""
-    own = next((one for one in audited.selection.arms if one.arm == arm), None)
-    if own is None:
+    arm_answers = next((entry for entry in audited.selection.arms if entry.arm == arm), None)
+    if arm_answers is None:
         return {"identical": True}
-    scored = {one.answer for one in audited.audit.answers}
-    known = sum(answer.key in scored for answer in own.answers)
-    if not afresh and prompts > known:
-        return {"prompts_scored": known}
+    scored = {entry.answer for entry in audited.audit.answers}
+    scored_answers = sum(answer.key in scored for answer in arm_answers.answers)
+    if not afresh and prompts > scored_answers:
+        return {"prompts_scored": scored_answers}
     rng = np.random.default_rng(seed)
-    drawn = list(_drawn(audited, own, prompts, draws, rng, afresh=afresh))
+    drawn = list(_drawn(audited, arm_answers, prompts, draws, rng, afresh=afresh))
     stated: dict[float, list[float]] = {}
     for stated_nats in nats:
-        found = [audit_parts([(one.audit, one.selection)], nats=stated_nats)[arm] for one in drawn]
-        stated[stated_nats] = [100 * audit.stated.chance for audit in found if audit.stated is not None]
+        audits = [audit_parts([(entry.audit, entry.selection)], nats=stated_nats)[arm] for entry in drawn]
+        stated[stated_nats] = [100 * audit.stated.chance for audit in audits if audit.stated is not None]
     return {
         "draws": draws,
-        "violation_percent": 100 * sum(one.violates for one in found) / draws,
-        "by_the_test_percent": 100 * sum(one.violates and not one.beyond for one in found) / draws,
-        "lacking_percent": 100 * sum(one.lacking is not None for one in found) / draws,
-        "no_divergence_percent": 100 * sum(not one.diverged for one in found) / draws,
+        "violation_percent": 100 * sum(entry.violates for entry in audits) / draws,
+        "by_the_test_percent": 100 * sum(entry.violates and not entry.beyond for entry in audits) / draws,
+        "lacking_percent": 100 * sum(entry.lacking is not None for entry in audits) / draws,
+        "no_divergence_percent": 100 * sum(not entry.diverged for entry in audits) / draws,
         "stated_power_percent": {
             f"{within:g}": {"mean": float(np.mean(chances)), "tenths": np.quantile(chances, [0.1, 0.9]).tolist()}
             for within, chances in stated.items()
@@ -91,16 +91,16 @@ def found_in_draws(
 
 
 def _drawn(
-    audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.random.Generator, *, afresh: bool
+    audited: Audited, arm_answers: ArmAnswers, prompts: int, draws: int, rng: np.random.Generator, *, afresh: bool
 ) -> Iterator[Audited]:
-    scored = {one.answer: one for one in audited.audit.answers}
-    pool = [answer for answer in own.answers if answer.key in scored]
+    scored = {entry.answer: entry for entry in audited.audit.answers}
+    pool = [answer for answer in arm_answers.answers if answer.key in scored]
     passes: dict[AnswerKey, list[NullPass]] = {}
-    for one in audited.audit.passes:
-        if one.width in own.widths:
-            passes.setdefault(one.answer, []).append(one)
+    for entry in audited.audit.passes:
+        if entry.width in arm_answers.widths:
+            passes.setdefault(entry.answer, []).append(entry)
     measured = list(passes)
-    enough = sum(len(one.places) for several in passes.values() for one in several)
+    enough = sum(len(entry.places) for several in passes.values() for entry in several)
     for _ in range(draws):
         answers: list[Answer] = []
         scores: list[ScoredAnswer] = []
@@ -114,8 +114,8 @@ def _drawn(
                 margins = scored[source].margins
                 losses = [  # as the judge does: at sure places noise is another
                     loss
-                    for one in passes[source]
-                    for where, loss in zip(one.places, one.losses, strict=True)
+                    for entry in passes[source]
+                    for where, loss in zip(entry.places, entry.losses, strict=True)
                     if margins[where] <= SMALL_MARGIN
                 ]
                 update["diverged"] = [
@@ -125,9 +125,9 @@ def _drawn(
                 ]
             scores.append(scored[key].model_copy(update=update))
             first = update["diverged"][0].index if afresh and update["diverged"] else len(scores[-1].margins)
-            agreed[renamed.key] = first if afresh else own.agreed[key]
-            if key in own.reach:
-                reach[renamed.key] = own.reach[key]
+            agreed[renamed.key] = first if afresh else arm_answers.agreed[key]
+            if key in arm_answers.reach:
+                reach[renamed.key] = arm_answers.reach[key]
         null: list[NullPass] = []
         prefixes = 0
         for number in itertools.count():
@@ -136,8 +136,8 @@ def _drawn(
             other = {"task": _NOISE, "prompt_idx": number}
             key = measured[number] if afresh else measured[rng.integers(len(measured))]
             scores.append(scored[key].model_copy(update=other))
-            null += [one.model_copy(update=other) for one in passes[key]]
-            prefixes += sum(len(one.places) for one in passes[key])
-        arm = replace(own, answers=tuple(answers), agreed=agreed, reach=reach)
+            null += [entry.model_copy(update=other) for entry in passes[key]]
+            prefixes += sum(len(entry.places) for entry in passes[key])
+        arm = replace(arm_answers, answers=tuple(answers), agreed=agreed, reach=reach)
         audit = audited.audit.model_copy(update={"answers": scores, "passes": null})
         yield Audited(Selection((arm,), (), {}), audit)

@@ -54,7 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         places = _sampled(Path(scratch), options)
-    found = {
+    results = {
         name: {str(size): _found(places, rule, size, options.draws, np.random.default_rng(size)) for size in SIZES}
         for name, rule in RULES.items()
     }
@@ -67,7 +67,7 @@ def main() -> None:
         "level": LEVEL,
     }
     name = "sampled_tokens" if options.target.startswith("bundled:") else "sampled_tokens_real_pair"
-    keep(name, {**settings, "draws": options.draws, "found_share_by_tokens": found})
+    keep(name, {**settings, "draws": options.draws, "found_share_by_tokens": results})
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _sampled(folder: Path, options: argparse.Namespace) -> list[Place]:
     try:
         prompts = [tuple(scorers[0].render(item.prompt).token_ids) for item in prepared.prompts]
         answers = (_answer(scorers, prompts[n % len(prompts)], n) for n in range(options.answers))
-        return [place for answer in answers for place in answer]
+        return [position for answer in answers for position in answer]
     finally:
         for scorer in scorers:
             scorer.stop()
@@ -112,9 +112,9 @@ def _answer(scorers: list[Any], prompt: tuple[int, ...], number: int) -> Iterato
     for _ in range(LENGTH):
         p, q = (_expected(scorer, prompt, answer) for scorer in scorers)
         scores = {token: _scores(terms(token, p, q, SAMPLER)) for token in p}
-        place = Place(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], scores)
-        answer.append(_right(place, rng))
-        yield place
+        position = Place(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], scores)
+        answer.append(_right(position, rng))
+        yield position
 
 
 def _expected(scorer: Scorer, prompt: tuple[int, ...], answer: list[int]) -> Mapping[int, float]:
@@ -126,14 +126,15 @@ def _found(places: list[Place], rule: Rule, tokens: int, draws: int, rng: np.ran
     """Return in which share of runs any test found something, and each of them."""
     tests = len(TERMS) + 1
     drawn = (_run(places, rule, tokens, rng) for _ in range(draws))
-    runs = [token_tests(own, own) for own in drawn]  # no token is far, as none of a baseline's would be
-    every = {name: sum(one[name] <= LEVEL / tests for one in runs) / draws for name in runs[0]}
-    return {"any": sum(min(one.values()) <= LEVEL / tests for one in runs) / draws, **every}
+    # No token is far, as none of a baseline's would be.
+    runs = [token_tests(sampled, sampled) for sampled in drawn]
+    by_test = {name: sum(p_values[name] <= LEVEL / tests for p_values in runs) / draws for name in runs[0]}
+    return {"any": sum(min(p_values.values()) <= LEVEL / tests for p_values in runs) / draws, **by_test}
 
 
 def _run(places: list[Place], rule: Rule, tokens: int, rng: np.random.Generator) -> list[TokenScores]:
     drawn = (places[number] for number in rng.integers(len(places), size=tokens).tolist())
-    return [place.scores[rule(place, rng)] for place in drawn]
+    return [position.scores[rule(position, rng)] for position in drawn]
 
 
 def _scores(sums: dict[str, TermSum]) -> TokenScores:
@@ -146,8 +147,8 @@ def _of(shares: Shares, rng: np.random.Generator) -> int:
     return ids[min(int(np.searchsorted(heights, rng.random() * heights[-1], side="right")), len(ids) - 1)]
 
 
-def _right(place: Place, rng: np.random.Generator) -> int:
-    return _of(place.weights, rng)
+def _right(position: Place, rng: np.random.Generator) -> int:
+    return _of(position.weights, rng)
 
 
 def _at(heat: float) -> Rule:
@@ -155,23 +156,23 @@ def _at(heat: float) -> Rule:
     return lambda place, rng: _of(weights(place.target, sampler)[0], rng)
 
 
-def _nucleus(place: Place, rng: np.random.Generator) -> int:
-    kept, before = {}, 0.0
-    for token, share in place.weights.items():
+def _nucleus(position: Place, rng: np.random.Generator) -> int:
+    nucleus, before = {}, 0.0
+    for token, share in position.weights.items():
         if before < 0.9:
-            kept[token] = share
+            nucleus[token] = share
         before += share
-    return _of(kept, rng)
+    return _of(nucleus, rng)
 
 
 def _rejection(*, often: float = 1.0, from_target: bool = False) -> Rule:
-    def rule(place: Place, rng: np.random.Generator) -> int:
-        w, q = place.weights, place.draft
+    def rule(position: Place, rng: np.random.Generator) -> int:
+        w, q = position.weights, position.draft
         token = _of(q, rng)
         if rng.random() * q[token] < often * w.get(token, 0.0):
             return token
-        rest = {one: share - (0.0 if from_target else q.get(one, 0.0)) for one, share in w.items()}
-        return _of({one: max(0.0, share) for one, share in rest.items()}, rng)
+        residual = {one: share - (0.0 if from_target else q.get(one, 0.0)) for one, share in w.items()}
+        return _of({one: max(0.0, share) for one, share in residual.items()}, rng)
 
     return rule
 

@@ -78,17 +78,17 @@ def answered(
 ) -> Answered:
     """Decode one answer, and count how often the model of `draft` is called."""
     task = Task(prompt, tokens, Sampler().chooser(loaded.ends))
-    found, called = Answered(Answer(Decoder(loaded.model), task, way, traced=True)), list[object]()
+    answer, called = Answered(Answer(Decoder(loaded.model), task, way, traced=True)), list[object]()
     handle = draft.model.register_forward_hook(lambda *_: called.append(None)) if draft else None
 
     def on_step(step: Step) -> None:
-        found.steps.append(step)
-        found.calls.append(len(called))
+        answer.steps.append(step)
+        answer.calls.append(len(called))
 
-    found.made.run(on_step)
+    answer.made.run(on_step)
     if handle is not None:
         handle.remove()
-    return found
+    return answer
 
 
 class _Instead(torch.nn.Module):  # type: ignore[misc]
@@ -103,29 +103,29 @@ class _Instead(torch.nn.Module):  # type: ignore[misc]
             return (hidden_states,)
         if self.kind == "layer":
             return hidden_states
-        nothing = torch.zeros_like(hidden_states)
-        return (nothing, None) if self.kind == "attention" else nothing
+        zeros = torch.zeros_like(hidden_states)
+        return (zeros, None) if self.kind == "attention" else zeros
 
 
 @contextmanager
 def _lacking(loaded: Loaded, left_out: Parts) -> Iterator[None]:
     """Have the model run without parts, by other modules in their places: no code of benchctl's runs."""
     names, layers = Decoder(loaded.model).architecture, loaded.model.get_decoder().layers
-    known: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
+    modules: list[tuple[torch.nn.Module, str, torch.nn.Module]] = []
     for number, part in left_out:
         if part == "layer":
-            found = [(layers, str(number), "tuple" if names.in_tuple else "layer")]
+            owners = [(layers, str(number), "tuple" if names.in_tuple else "layer")]
         else:
             fields = getattr(names, part)
-            found = [(layers[number], place, part) for place in fields if hasattr(layers[number], place)]
-        for owner, place, kind in found:
-            known.append((owner, place, getattr(owner, place)))
-            setattr(owner, place, _Instead(kind))
+            owners = [(layers[number], attribute, part) for attribute in fields if hasattr(layers[number], attribute)]
+        for owner, attribute, kind in owners:
+            modules.append((owner, attribute, getattr(owner, attribute)))
+            setattr(owner, attribute, _Instead(kind))
     try:
         yield
     finally:
-        for owner, place, module in known:
-            setattr(owner, place, module)
+        for owner, attribute, module in modules:
+            setattr(owner, attribute, module)
 
 
 class BarePasses:
@@ -164,32 +164,32 @@ def _passes(steps: Sequence[Step], drafting: Parts | None) -> tuple[Counter[Pass
 
     `drafting`: what is left out where the steps do not say.
     """
-    own, drafts = Counter[Pass](), Counter[Pass]()
+    target_passes, drafts = Counter[Pass](), Counter[Pass]()
     for step in steps[1:]:
-        own[WHOLE, step.drafted + 1] += 1
+        target_passes[WHOLE, step.drafted + 1] += 1
         left_out = drafting if step.left_out is None else step.left_out
         if step.drafted and left_out is not None:
             drafts[left_out, 1] += step.drafted
-    return own, drafts
+    return target_passes, drafts
 
 
 def beside_bare(
     loaded: Loaded,
     prompt: list[int],
-    alone: Answered,
+    plain: Answered,
     way: Drafter | Assistance,
     repeats: int,
     draft: Loaded | None = None,
 ) -> dict[str, Any]:
     """Answer, and compare the answer's time with that of its passes; `alone`: the plain answer."""
-    said = alone.tokens
+    tokens = plain.tokens
     layers = range(loaded.model.config.get_text_config().num_hidden_layers)
     exits: Parts | None = None
     if isinstance(way, EarlyExit):
         exits = frozenset((number, "layer") for number in layers[way.exit :])
     # Which passes there are is known after an answer. A search goes on in the next, so that some may come after it.
-    planned = {(WHOLE, 1)}.union(*_passes(answered(loaded, prompt, len(said), way).steps, exits))
-    context = [*prompt, *said[: len(said) // 2]]
+    planned = {(WHOLE, 1)}.union(*_passes(answered(loaded, prompt, len(tokens), way).steps, exits))
+    context = [*prompt, *tokens[: len(tokens) // 2]]
     bare, of_draft = BarePasses(loaded, context), BarePasses(draft, [1] * len(context)) if draft else None
 
     def time_passes(passes: Collection[Pass]) -> None:
@@ -198,20 +198,20 @@ def beside_bare(
             of_draft.time([(WHOLE, 1)], (repeats + 1) // 2)
 
     time_passes(planned)
-    made = answered(loaded, prompt, len(said), way, draft)
-    own, drafts = _passes(made.steps, exits)
-    time_passes({*planned, *own, *drafts})
-    phases = made.seconds
-    whole, search, single = phases.total(), phases["search"], bare.of(WHOLE, 1)
-    rounds = [step for step in made.steps[1:] if step.drafted]
+    speculated = answered(loaded, prompt, len(tokens), way, draft)
+    target_passes, drafts = _passes(speculated.steps, exits)
+    time_passes({*planned, *target_passes, *drafts})
+    phases = speculated.seconds
+    total_s, search, single = phases.total(), phases["search"], bare.of(WHOLE, 1)
+    rounds = [step for step in speculated.steps[1:] if step.drafted]
     drafted, accepted = (sum(getattr(step, name) for step in rounds) for name in ("drafted", "accepted"))
     drafting = sum(number * bare.of(*kind) for kind, number in drafts.items())
     if of_draft is not None:
-        drafting += (made.calls[-1] - made.calls[0]) * of_draft.of(WHOLE, 1)
-    expected = drafting + sum(number * bare.of(*kind) for kind, number in own.items())
+        drafting += (speculated.calls[-1] - speculated.calls[0]) * of_draft.of(WHOLE, 1)
+    expected = drafting + sum(number * bare.of(*kind) for kind, number in target_passes.items())
     checking = sum(bare.of(WHOLE, step.drafted + 1) for step in rounds)
     return {
-        "token_identical": made.tokens == said,
+        "token_identical": speculated.tokens == tokens,
         "seconds": {name: round(value, 4) for name, value in sorted(phases.items())},
         "bare_step_s": round(single, 5),
         "bare_passes_s": round(expected, 4),
@@ -220,27 +220,27 @@ def beside_bare(
         "accepted": accepted,
         "c": round(drafting / drafted / single, 3) if drafted else None,
         "v": round(checking / len(rounds) / single, 3) if rounds else None,
-        "realised": round(expected / whole, 4),
-        "overhead": round(1 - (expected + search) / whole, 4),
-        "search_share": round(search / whole, 4),
-        "speed_up": round(alone.seconds.total() / whole, 3),
+        "realised": round(expected / total_s, 4),
+        "overhead": round(1 - (expected + search) / total_s, 4),
+        "search_share": round(search / total_s, 4),
+        "speed_up": round(plain.seconds.total() / total_s, 3),
     }
 
 
-def generated(loaded: Loaded, prompt: list[int], tokens: int, **more: int) -> tuple[float, list[int]]:
+def generated(loaded: Loaded, prompt: list[int], tokens: int, **options: int) -> tuple[float, list[int]]:
     """Have transformers decode; return the seconds of the whole answer, and its tokens."""
     ids = torch.tensor([prompt])
     began = time.perf_counter()
-    made = loaded.model.generate(
+    output = loaded.model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=tokens,
         do_sample=False,
         repetition_penalty=1.0,
         suppress_tokens=sorted(loaded.ends) or None,
-        **more,
+        **options,
     )
-    return time.perf_counter() - began, made[0, len(prompt) :].tolist()
+    return time.perf_counter() - began, output[0, len(prompt) :].tolist()
 
 
 def _beside_generate(
@@ -249,21 +249,21 @@ def _beside_generate(
     """Time whole answers here and in `generate`, in turns; the fastest of each counts."""
     ours, theirs = [], []
     same = True
-    more: dict[str, int] = {"prompt_lookup_num_tokens": options.depth, "max_matching_ngram_size": 2} if name else {}
+    keywords: dict[str, int] = {"prompt_lookup_num_tokens": options.depth, "max_matching_ngram_size": 2} if name else {}
     for _ in range(options.repeats):
         way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded) if name else None
         began = time.perf_counter()
-        made = answered(loaded, prompt, options.tokens, way)
+        speculated = answered(loaded, prompt, options.tokens, way)
         ours.append(time.perf_counter() - began)
-        seconds, other = generated(loaded, prompt, options.tokens, **more)
+        seconds, generated_ids = generated(loaded, prompt, options.tokens, **keywords)
         theirs.append(seconds)
-        same = same and made.tokens == other
+        same = same and speculated.tokens == generated_ids
     return {
         "ours_s": round(min(ours), 4),
         "generate_s": round(min(theirs), 4),
         "ours_over_generate": round(min(theirs) / min(ours), 4),
         "same_tokens": same,
-        "accepted": sum(step.accepted for step in made.steps),
+        "accepted": sum(step.accepted for step in speculated.steps),
     }
 
 
@@ -294,7 +294,7 @@ def main() -> None:
         time.perf_counter = time.process_time
     loaded = load(options.model, device="cpu", dtype=options.dtype)
     prompt = loaded.tokenizer(PROMPT)["input_ids"]
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "model": home_relative(str(options.model)),
         "dtype": options.dtype,
         "tokens": options.tokens,
@@ -310,18 +310,18 @@ def main() -> None:
             way.depth = options.depth
         else:
             way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded, draft)
-        asked = repeating if name == "prompt-lookup" else prompt
-        alone = answered(loaded, asked, options.tokens, None)
-        found["types"][name] = beside_bare(loaded, asked, alone, way, options.passes, draft)
-        print(name, found["types"][name], flush=True)
+        prompt_of_arm = repeating if name == "prompt-lookup" else prompt
+        plain = answered(loaded, prompt_of_arm, options.tokens, None)
+        results["types"][name] = beside_bare(loaded, prompt_of_arm, plain, way, options.passes, draft)
+        print(name, results["types"][name], flush=True)
         if options.keep:
-            keep(options.keep, found)
-    found["plain"] = _beside_generate(loaded, prompt, options, None)
-    found["prompt_lookup"] = _beside_generate(loaded, repeating, options, "prompt-lookup")
+            keep(options.keep, results)
+    results["plain"] = _beside_generate(loaded, prompt, options, None)
+    results["prompt_lookup"] = _beside_generate(loaded, repeating, options, "prompt-lookup")
     if options.keep:
-        keep(options.keep, found)
+        keep(options.keep, results)
     else:
-        print(found)
+        print(results)
 
 
 if __name__ == "__main__":

@@ -51,16 +51,16 @@ class AliveBytes(TorchDispatchMode):  # type: ignore[misc]
         return answer
 
     def _note(self, storage: torch.UntypedStorage) -> None:
-        place, size = storage.data_ptr(), storage.nbytes()
-        if not size or place in self._weights or place in self._known:
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not size or address in self._weights or address in self._known:
             return
-        self._known.add(place)
+        self._known.add(address)
         self.now += size
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, place, size)
+        weakref.finalize(storage, self._forget, address, size)
 
-    def _forget(self, place: int, size: int) -> None:
-        self._known.discard(place)
+    def _forget(self, address: int, size: int) -> None:
+        self._known.discard(address)
         self.now -= size
 
 
@@ -105,7 +105,7 @@ def main() -> None:
     text = loaded.tokenizer("def count_values(items):\n")["input_ids"]
     prompt = (text * (options.context // len(text) + 1))[: options.context]
     plain = alive(loaded, prompt, options.tokens, None)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "model": home_relative(str(options.model)),
         "dtype": options.dtype,
         "context": options.context,
@@ -119,12 +119,12 @@ def main() -> None:
         way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, options_of), loaded)
         bytes_of = alive(loaded, prompt, options.tokens, way)
         over = {f"{key}_over_plain": round(value / plain[key], 3) for key, value in bytes_of.items()}
-        found["types"][name] = {**bytes_of, **over, **way.describe()}
+        results["types"][name] = {**bytes_of, **over, **way.describe()}
         print(name, bytes_of, over, flush=True)
     if options.keep:
-        keep("self_speculation_memory", found)
+        keep("self_speculation_memory", results)
     else:
-        print(found)
+        print(results)
 
 
 if __name__ == "__main__":

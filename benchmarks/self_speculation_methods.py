@@ -43,16 +43,16 @@ def answered(
     loaded: Loaded, decoder: Decoder, prompt: list[int], tokens: int, way: SelfDrafter | None
 ) -> tuple[Answer, list[int]]:
     """Decode one answer."""
-    made, steps = Answer(decoder, Task(prompt, tokens, Sampler().chooser(loaded.ends)), way), list[Step]()
-    made.run(steps.append)
-    return made, [token for step in steps for token in step.tokens]
+    answer, steps = Answer(decoder, Task(prompt, tokens, Sampler().chooser(loaded.ends)), way), list[Step]()
+    answer.run(steps.append)
+    return answer, [token for step in steps for token in step.tokens]
 
 
 def draft_step(decoder: Decoder, latencies: Latencies, way: SelfDrafter, context: int) -> float:
     """Return the predicted seconds of a draft step without what the method leaves out, as it is at the end."""
     left_out = way.left_out
-    every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
-    run = [part for number, part in every if not {(number, part), (number, "layer")} & left_out]
+    items = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
+    run = [part for number, part in items if not {(number, part), (number, "layer")} & left_out]
     return latencies.overhead + sum(latencies.part(part, context) for part in run)
 
 
@@ -64,28 +64,28 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
     short = loaded.tokenizer(PROMPT)["input_ids"]
     rows = []
     for prompt in (short, (short * 200)[:1024] + short):
-        plain, alone = answered(loaded, decoder, prompt, tokens, None)
+        plain, plain_answer = answered(loaded, decoder, prompt, tokens, None)
         step = plain.clock.seconds["plain"] / (tokens - 1)
         with torch.inference_mode():
             state = State(decoder)
             state.advance(prompt)
             latencies.cover(state)
         single = latencies.verify(1, len(prompt))
-        for method, known in METHODS.items():
-            listed = known.options is None or "layers" in known.options
-            if known.assisted or known.adapter or listed or decoder.architecture.kind not in known.kinds:
+        for method, settings in METHODS.items():
+            listed = settings.options is None or "layers" in settings.options
+            if settings.assisted or settings.adapter or listed or decoder.architecture.kind not in settings.kinds:
                 continue
             way = make_drafter(decoder, Speculation(method, DEPTH, OPTIONS.get(method, {})), loaded)
             assert isinstance(way, SelfDrafter)
-            made, answer = answered(loaded, decoder, prompt, tokens, way)
-            tally, seconds = made.ledger(), made.clock.seconds
-            whole = sum(seconds.values()) - seconds["prompt"]
+            speculated, answer = answered(loaded, decoder, prompt, tokens, way)
+            tally, seconds = speculated.ledger(), speculated.clock.seconds
+            total_s = sum(seconds.values()) - seconds["prompt"]
             rounds, drafted = tally["rounds"], tally["drafted"]
             row: dict[str, Any] = {
                 "model": name,
                 "context": len(prompt),
                 "method": method,
-                "identical": answer == alone,
+                "identical": answer == plain_answer,
             }
             if rounds:
                 k, brought = drafted / rounds, 1 + tally["accepted"] / rounds
@@ -99,8 +99,8 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
                     "predicted": round(brought * single / cost, 3),
                 }
             row |= {
-                "speed_up": round((tokens - 1) * step / whole, 3),
-                "search_share": round(seconds["search"] / whole, 3),
+                "speed_up": round((tokens - 1) * step / total_s, 3),
+                "search_share": round(seconds["search"] / total_s, 3),
             }
             rows.append(row)
             print(row, flush=True)
@@ -109,13 +109,13 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
 
 def correlations(rows: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
     """Return Pearson's r of acceptance and of the prediction with the speed-up, by model and for all."""
-    found = {}
+    by_predictor = {}
     for name in (*dict.fromkeys(row["model"] for row in rows), "all"):
-        known = [row for row in rows if name in (row["model"], "all") and "predicted" in row]
-        found[name] = {"rows": len(known)} | {
-            key: pearson([(row[key], row["speed_up"]) for row in known]) for key in ("acceptance", "predicted")
+        predicted_rows = [row for row in rows if name in (row["model"], "all") and "predicted" in row]
+        by_predictor[name] = {"rows": len(predicted_rows)} | {
+            key: pearson([(row[key], row["speed_up"]) for row in predicted_rows]) for key in ("acceptance", "predicted")
         }
-    return found
+    return by_predictor
 
 
 def main() -> None:

@@ -39,21 +39,21 @@ def drafts_of(folder: Path) -> Iterator[dict[str, Any]]:
 
 def arms_of(run: Run) -> Iterator[dict[str, Any]]:
     """Yield a row for every arm of a run that speculates."""
-    found, manifest = run.analysis, run.data.manifest
+    analysis, manifest = run.analysis, run.data.manifest
     assert manifest is not None
     types = {arm.name: arm.speculation for arm in manifest.arms}
-    rates = {row.arm: row for row in found.acceptance if row.task == ALL_TASKS}
-    splits = {row.arm: row for row in found.rounds.splits if row.task == ALL_TASKS}
-    speeds = {row.arm: row for row in found.speedups if row.task == ALL_TASKS}
-    for verdict in found.verdicts:
-        arm, ends = found.compared[verdict.arm], speeds[verdict.arm].interval
+    rates = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
+    splits = {row.arm: row for row in analysis.rounds.splits if row.task == ALL_TASKS}
+    speeds = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
+    for verdict in analysis.verdicts:
+        arm, ends = analysis.compared[verdict.arm], speeds[verdict.arm].interval
         tpt = splits[verdict.arm].tokens_per_time if verdict.arm in splits else None
         yield {
             "model": manifest.target.source.rpartition("/")[2],
             "arm": arm.of,
             "type": (types[verdict.arm] or {}).get("type"),
             "context": arm.group.context_length,
-            "blocks": found.blocks,
+            "blocks": analysis.blocks,
             "prompts": len(manifest.prompts),
             "drafted": rates[verdict.arm].drafted,
             "accepted": rates[verdict.arm].accepted,

@@ -26,10 +26,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def rounds(found: Found) -> Iterator[Sequence[str]]:
+def rounds(results: Found) -> Iterator[Sequence[str]]:
     """Yield the lines of the rounds beside bare passes."""
     yield "type", "accepted, %", "c", "v", "realised (search), %", "speed-up"
-    for name, row in found["types"].items():
+    for name, row in results["types"].items():
         share = row["accepted"] / row["drafted"] if row["drafted"] else 0.0
         search = f" ({100 * row['search_share']:.1f})" if row["search_share"] else ""
         costs = (f"{row[key]:.2f}" for key in ("c", "v"))
@@ -37,11 +37,11 @@ def rounds(found: Found) -> Iterator[Sequence[str]]:
         yield f"`{name}`", f"{100 * share:.0f}", *costs, realised, f"{row['speed_up']:.2f}×"
 
 
-def ablation(found: Found) -> Iterator[Sequence[str]]:
+def ablation(results: Found) -> Iterator[Sequence[str]]:
     """Yield the lines of the ablation study: what of k draft tokens is accepted."""
     yield "draft, target", "%, k = 2, 4, 8", "at T = 0.6", "perplexity"
     by_draft: dict[str, list[Found]] = {}
-    for row in found["drafts"]:
+    for row in results["drafts"]:
         by_draft.setdefault(row["draft"], []).append(row)
     for name, rows in by_draft.items():
         kind, details = name.split(" (", 1)
@@ -50,22 +50,22 @@ def ablation(found: Found) -> Iterator[Sequence[str]]:
         yield f"`{kind}`, {target}", *shares, f"{rows[0]['perplexity_ratio']:.2f}×"
 
 
-def runs(found: Found) -> Iterator[Sequence[str]]:
+def runs(results: Found) -> Iterator[Sequence[str]]:
     """Yield the arms of runs on a real model."""
     yield "draft", "accepted, %", "TPT", "speed-up", "output"
-    for row in found["arms"]:
+    for row in results["arms"]:
         share = f"{100 * row['accepted'] / row['drafted']:.0f}" if row["drafted"] else "nothing drafted"
         ends = "" if row["interval"] is None else f" ({row['interval'][0]:.2f} to {row['interval'][1]:.2f})"
         tpt = "" if row["tokens_per_time"] is None else f"{row['tokens_per_time']:.2f}×"
         yield f"`{row['arm']}`", share, tpt, f"{row['speedup']:.2f}×{ends}", row["output"]
 
 
-def methods(found: Found) -> Iterator[Sequence[str]]:
+def methods(results: Found) -> Iterator[Sequence[str]]:
     """Yield the claims of the studies beside what was found."""
     yield "claim", "here"
 
     def shares(model: str, method: str) -> tuple[str, ...]:
-        rows = [row for row in found["rows"] if (row["model"], row["method"]) == (model, method)]
+        rows = [row for row in results["rows"] if (row["model"], row["method"]) == (model, method)]
         return tuple(_percent(row["acceptance"]) for row in sorted(rows, key=lambda row: int(row["context"])))
 
     (short, long), (linear, linear_long), (skip, skip_long) = (
@@ -81,24 +81,26 @@ def methods(found: Found) -> Iterator[Sequence[str]]:
         "on a sequential hybrid leaving out the component beats skipping layers",
         f"{linear} against {skip} at the short context, {linear_long} against {skip_long} at the long",
     )
-    every = found["correlations"]
-    apart = sorted(row["predicted"] for name, row in every.items() if name != "all")
+    correlations = results["correlations"]
+    apart = sorted(row["predicted"] for name, row in correlations.items() if name != "all")
     yield (
         "tokens per time predicts throughput (KnapSpec: r = 0.84), acceptance less",
-        f"r = {every['all']['predicted']:.2f} ({apart[0]:.2f} to {apart[-1]:.2f} by model); of acceptance "
-        f"{every['all']['acceptance']:.2f}",
+        f"r = {correlations['all']['predicted']:.2f} ({apart[0]:.2f} to {apart[-1]:.2f} by model); of acceptance "
+        f"{correlations['all']['acceptance']:.2f}",
     )
     best: list[bool] = []
-    rows = [row for row in found["rows"] if row["method"] in SEARCHING and "predicted" in row]
+    rows = [row for row in results["rows"] if row["method"] in SEARCHING and "predicted" in row]
     for _, group in groupby(rows, key=lambda row: (row["model"], row["context"])):
         best.append(max(group, key=lambda row: float(row["predicted"]))["method"] == "self-knapspec")
     yield "KnapSpec beats CLaSp, SWIFT and DEL in tokens per time", f"in {sum(best)} of {len(best)} cases"
 
 
-def by_context(found: Found) -> Iterator[Sequence[str]]:
+def by_context(results: Found) -> Iterator[Sequence[str]]:
     """Yield the methods on a model, at its contexts in their order."""
     yield "method", "accepted, %", "TPT", "speed-up"
-    for name, rows in groupby(sorted(found["rows"], key=lambda row: str(row["method"])), key=lambda row: row["method"]):
+    for name, rows in groupby(
+        sorted(results["rows"], key=lambda row: str(row["method"])), key=lambda row: row["method"]
+    ):
         by_length = sorted(rows, key=lambda row: int(row["context"]))
         yield (
             f"`{name}`",
@@ -120,8 +122,8 @@ def written(page: str) -> str:
     """Return the page with its tables made of the kept results."""
 
     def table(match: re.Match[str]) -> str:
-        found = json.loads((RESULTS / f"{match[2]}.json").read_text("utf-8"))["found"]
-        head, *body = TABLES[match[2]](found)
+        results = json.loads((RESULTS / f"{match[2]}.json").read_text("utf-8"))["found"]
+        head, *body = TABLES[match[2]](results)
         return match[1] + "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *body))
 
     return _TABLE.sub(table, page)

@@ -32,14 +32,14 @@ def rows_of(run: Run) -> dict[str, dict[str, Any]]:
     verdicts = {judged.arm: judged.verdict for judged in run.analysis.losslessness}
     accepted = {row.arm: row for row in run.analysis.acceptance if row.task == "all"}
     settings = {arm["name"]: arm["speculation"] for arm in recipe["arms"] if arm["speculation"] is not None}
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for arm in sorted(settings, key=lambda name: accepted[name].drafted or 0):
         kind = settings[arm]["type"]
         if not isinstance(kind, str):  # several types together
             continue
         head = models["draft"] or models["target"]
         states = [cell.attestation.state for cell in manifest.cells if cell.arm == arm and cell.attestation]
-        found[f"{recipe['engine']['kind']} {kind}"] = {
+        rows[f"{recipe['engine']['kind']} {kind}"] = {
             "recipe": recipe["name"],
             "arm": arm,
             "head": None if kind.startswith("ngram") or kind == "suffix" else head["source"],
@@ -50,7 +50,7 @@ def rows_of(run: Run) -> dict[str, dict[str, Any]]:
             "verdict": verdicts[arm],
             "command": manifest.command,
         }
-    return found
+    return rows
 
 
 def cells_of(row: dict[str, Any]) -> list[str]:
@@ -69,20 +69,20 @@ def share_of(counts: dict[str, Any]) -> str:
     return f"{counts['accepted'] / drafted:.0%} of {drafted}" if drafted else "nothing drafted"
 
 
-def table(kept: dict[str, dict[str, Any]]) -> str:
+def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the table in Markdown."""
     lines = [COLUMNS, ("---",) * len(COLUMNS)]
-    for key in sorted(kept):
+    for key in sorted(rows):
         engine, kind = key.split(" ")
-        lines.append((engine, f"`{kind}`", *cells_of(kept[key])))
+        lines.append((engine, f"`{kind}`", *cells_of(rows[key])))
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
 
 
-def with_random(kept: dict[str, dict[str, Any]], run: Run) -> None:
+def with_random(rows: dict[str, dict[str, Any]], run: Run) -> None:
     """Add what untrained heads reached in `run`, on the arms that are kept."""
     for key, row in rows_of(run).items():
-        assert row["arm"] == kept[key]["arm"], f"{key}: kept is {kept[key]['arm']}"
-        kept[key]["random"] = {name: row[name] for name in ("drafted", "accepted")}
+        assert row["arm"] == rows[key]["arm"], f"{key}: kept is {rows[key]['arm']}"
+        rows[key]["random"] = {name: row[name] for name in ("drafted", "accepted")}
 
 
 def main() -> None:
@@ -92,19 +92,19 @@ def main() -> None:
     parser.add_argument("--random", nargs="*", default=[])
     options = parser.parse_args()
     file = RESULTS / f"{NAME}.json"
-    kept: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
+    rows: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
     for path in options.runs:
-        kept |= rows_of(benchctl.open_run(path))
+        rows |= rows_of(benchctl.open_run(path))
     for path in options.random:
-        with_random(kept, benchctl.open_run(path))
+        with_random(rows, benchctl.open_run(path))
     if options.runs or options.random:
-        keep(NAME, dict(sorted(kept.items())))
-    PAGE.write_text(written(PAGE.read_text("utf-8"), kept), "utf-8")
+        keep(NAME, dict(sorted(rows.items())))
+    PAGE.write_text(written(PAGE.read_text("utf-8"), rows), "utf-8")
 
 
-def written(page: str, kept: dict[str, dict[str, Any]]) -> str:
+def written(page: str, rows: dict[str, dict[str, Any]]) -> str:
     """Return the page with the table of what is kept."""
-    return TABLE.sub(lambda _: table(kept), page)
+    return TABLE.sub(lambda _: table(rows), page)
 
 
 if __name__ == "__main__":

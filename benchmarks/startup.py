@@ -29,18 +29,18 @@ def seconds(arguments: Sequence[str]) -> float:
 
 def main() -> None:
     """Time the commands that a user waits for without anything being measured."""
-    found = {}
+    results = {}
     for arguments in COMMANDS:
         pairs = [(seconds(("-m", "benchctl", *arguments)), seconds(FLOOR)) for _ in range(RUNS)]
         times = [ours for ours, _ in pairs]
-        found[f"benchctl {' '.join(arguments)}"] = {
+        results[f"benchctl {' '.join(arguments)}"] = {
             "runs": RUNS,
             "min_s": min(times),
             "median_s": statistics.median(times),
             "max_s": max(times),
             "median_ratio_to_importing_typer_and_rich": statistics.median(ours / floor for ours, floor in pairs),
         }
-    keep("startup", found)
+    keep("startup", results)
 
 
 if __name__ == "__main__":

@@ -47,33 +47,33 @@ def main() -> None:
     keep(options.keep, {"width": options.width, "rows": rows})
 
 
-def _row(run: RunData, width: int, most: int, models_dir: Path | None) -> dict[str, Any]:
+def _row(run: RunData, width: int, max_prefixes: int, models_dir: Path | None) -> dict[str, Any]:
     """Return the changes of one run's target, by the kind of step."""
     baseline = OutputComparison(run).baseline
     changes: Changes = defaultdict(list)
     with Target(run, baseline, models_dir=models_dir) as target, target.scorer() as scorer:
-        again = target.again()
-        for answer in _answers(run, baseline)[:most]:
-            prompt = again.render(scorer, again.prompts[answer.task, answer.prompt_idx]).token_ids
+        second = target.again()
+        for answer in _answers(run, baseline)[:max_prefixes]:
+            prompt = second.render(scorer, second.prompts[answer.task, answer.prompt_idx]).token_ids
             _read(scorer, prompt, answer, width, changes)
     assert run.manifest is not None
     return {
         "target": run.manifest.recipe["models"]["target"]["source"],
         "steps": {
             kind: {
-                "margins": len(found),
-                "changed": float(np.mean(np.array(found) != 0)),
-                "deviation_nats": float(np.std(found)),
-                "largest_nats": float(np.abs(found).max()),
+                "margins": len(losses),
+                "changed": float(np.mean(np.array(losses) != 0)),
+                "deviation_nats": float(np.std(losses)),
+                "largest_nats": float(np.abs(losses).max()),
             }
-            for kind, found in changes.items()
+            for kind, losses in changes.items()
         },
     }
 
 
 def _answers(run: RunData, baseline: str) -> list[Answer]:
     """Return the baseline's answer to every prompt."""
-    found = {
+    answers = {
         (record.task, record.prompt_idx): Answer(
             record.task,
             record.prompt_idx,
@@ -85,7 +85,7 @@ def _answers(run: RunData, baseline: str) -> list[Answer]:
         for record in run.records
         if record.label == baseline and record.phase == "measure" and record.token_ids
     }
-    return list(found.values())
+    return list(answers.values())
 
 
 def _read(scorer: Scorer, prompt: tuple[int, ...], answer: Answer, width: int, changes: Changes) -> None:

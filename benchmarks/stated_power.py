@@ -46,7 +46,7 @@ def _of(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     _, document = verified(folder, *(["--offline"] if scored else ["--audit-minutes", str(options.audit_minutes)]))
     audited, run = Audited.read(folder), open_run(folder)
     assert audited is not None and run.manifest is not None
-    found: dict[str, dict[str, Any]] = {}
+    by_arm: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor() as pool:
         drawn = {
             (arm.name, prompts): pool.submit(_drawn, audited, arm.name, prompts, draws)
@@ -59,7 +59,7 @@ def _of(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             for prompts, draws in zip(PROMPTS, options.draws, strict=True):
                 drawn["sound_afresh", prompts] = pool.submit(_drawn, audited, sound, prompts, draws, afresh=True)
         for (arm_name, prompts), result in drawn.items():
-            found.setdefault(arm_name, {})[str(prompts)] = result.result()
+            by_arm.setdefault(arm_name, {})[str(prompts)] = result.result()
     return {
         "run": folder.name,
         "target": run.manifest.target.source.rpartition("/")[2],
@@ -67,14 +67,14 @@ def _of(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "prompts": len(run.manifest.prompts),
         "max_tokens": run.manifest.recipe["sampling"]["max_tokens"],
         "as_measured": {arm["arm"]: _said(arm) for arm in document["arms"]},
-        "drawn": found,
+        "drawn": by_arm,
     }
 
 
 def _said(arm: dict[str, Any]) -> dict[str, Any]:
     audit = arm["audit"] or {}
-    kept = ("answers", "tokens", "diverged", "expected", "p_adjusted", "prefixes", "changed", "stated", "lacking")
-    return {"verdict": arm["verdict"], "counts": arm["counts"], **{key: audit[key] for key in kept if key in audit}}
+    keys = ("answers", "tokens", "diverged", "expected", "p_adjusted", "prefixes", "changed", "stated", "lacking")
+    return {"verdict": arm["verdict"], "counts": arm["counts"], **{key: audit[key] for key in keys if key in audit}}
 
 
 def _drawn(audited: Audited, arm: str, prompts: int, draws: int, *, afresh: bool = False) -> dict[str, Any]:

@@ -68,10 +68,10 @@ def main() -> None:
         parser.add_argument(f"--{name}", metavar="PROGRAM")
     parser.add_argument("--tokenizer", type=Path, help="a Hugging Face folder, which the other clients need")
     options = parser.parse_args()
-    others = {name: program for name in other_clients.CLIENTS if (program := getattr(options, name))}
-    if others and options.tokenizer is None:
+    clients = {name: program for name in other_clients.CLIENTS if (program := getattr(options, name))}
+    if clients and options.tokenizer is None:
         parser.error("the other clients need --tokenizer")
-    found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
+    results: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
     cores = _cores()
     with _servers(1, cores[:1]) as url, _running_on(cores[1:]), collector_paused():
         ways = {"as benchctl": _as_benchctl, "received and not read": _bare}
@@ -82,15 +82,15 @@ def main() -> None:
     with _servers(2) as url, collector_paused():
         for path in FORMS:
             capacity = {f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT}
-            found[path] = {**capacity, "timing": {name: _middle(timing[name, path]) for name in ways}}
-        found["other clients"] = {
+            results[path] = {**capacity, "timing": {name: _middle(timing[name, path]) for name in ways}}
+        results["other clients"] = {
             name: {
                 f"{width} in flight": other_clients.capacity(name, program, url, options.tokenizer, TOKENS, width)
                 for width in IN_FLIGHT
             }
-            for name, program in others.items()
+            for name, program in clients.items()
         }
-    keep("streaming", found)
+    keep("streaming", results)
 
 
 def _cores() -> list[int]:
@@ -175,10 +175,10 @@ def _timing(url: str, path: str, receive: Receive) -> dict[str, float]:
     with urllib.request.urlopen(f"{url}/sent") as reply:
         sent = json.load(reply)
     errors = sorted(
-        at - left
+        received_s - sent_s
         for number, stream in enumerate(arrivals)
-        for at, left in zip(stream, sent[str(number)], strict=True)
-        if began + STAGGER_S < left < began + SECONDS  # all streams are under way
+        for received_s, sent_s in zip(stream, sent[str(number)], strict=True)
+        if began + STAGGER_S < sent_s < began + SECONDS  # all streams are under way
     )
     return {
         "tokens": len(errors),
@@ -193,8 +193,8 @@ def _timing(url: str, path: str, receive: Receive) -> dict[str, float]:
 
 def _middle(rounds: list[dict[str, float]]) -> dict[str, Any]:
     """Return the median of every figure, and p99 of every round."""
-    middle: dict[str, Any] = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
-    return {**middle, "p99_ms_of_rounds": [one["p99_ms"] for one in rounds]}
+    middle: dict[str, Any] = {key: statistics.median(row[key] for row in rounds) for key in rounds[0]}
+    return {**middle, "p99_ms_of_rounds": [row["p99_ms"] for row in rounds]}
 
 
 def _as_benchctl(url: str, path: str, bodies: list[dict[str, Any]], arrivals: list[list[float]]) -> None:
@@ -226,8 +226,8 @@ def _bare(url: str, path: str, bodies: list[dict[str, Any]], arrivals: list[list
                 assert isinstance(key.fileobj, socket.socket)
                 received = key.fileobj.recv(1 << 20)
                 now = time.perf_counter()
-                left = PACE * SECONDS - len(key.data)  # events behind the tokens carry counts
-                key.data.extend([now] * min(left, received.count(b"data: ")))
+                remaining = PACE * SECONDS - len(key.data)  # events behind the tokens carry counts
+                key.data.extend([now] * min(remaining, received.count(b"data: ")))
                 if not received:
                     selector.unregister(key.fileobj)
                     key.fileobj.close()

@@ -74,13 +74,16 @@ def _benchctl(*arguments: str, stdout: int | None = None) -> bytes:
 
 def found(document: dict[str, Any], search: RunData, grid: RunData) -> dict[str, Any]:
     """Hold the fresh interval of what was chosen against the grid's best."""
-    fresh, known = Analysis.model_validate(document["analysis"]), analyse_run(grid)
+    fresh, grid_analysis = Analysis.model_validate(document["analysis"]), analyse_run(grid)
     fresh_run = open_run(Path(document["fresh"]))
     assert search.manifest is not None and search.manifest.tuning is not None and fresh_run.manifest is not None
     tuning = search.manifest.tuning
-    (chosen,) = (one for one in fresh.verdicts if one.arm == document["chosen"])
-    ranked = sorted((one for one in known.verdicts if one.arm != known.baseline), key=lambda one: -(one.speedup or 0.0))
-    best, ours = ranked[0], next(one for one in ranked if one.arm == chosen.arm)
+    (chosen,) = (verdict for verdict in fresh.verdicts if verdict.arm == document["chosen"])
+    ranked = sorted(
+        (verdict for verdict in grid_analysis.verdicts if verdict.arm != grid_analysis.baseline),
+        key=lambda verdict: -(verdict.speedup or 0.0),
+    )
+    best, ours = ranked[0], next(verdict for verdict in ranked if verdict.arm == chosen.arm)
     return {
         "budget_s": tuning.budget_s,
         "took_s": tuning.timing_s + search.manifest.spent_s + fresh_run.manifest.spent_s,
@@ -92,7 +95,7 @@ def found(document: dict[str, Any], search: RunData, grid: RunData) -> dict[str,
         "fresh_blocks": fresh_run.manifest.blocks,
         "winner": document["winner"],
         "grid_run": grid.name,
-        "grid": [_summary(one) for one in ranked],
+        "grid": [_summary(verdict) for verdict in ranked],
         "grid_best": best.arm,
         "overlaps_best_of_grid": _overlap(chosen, best),
         "overlaps_itself_in_grid": _overlap(chosen, ours),
@@ -100,15 +103,21 @@ def found(document: dict[str, Any], search: RunData, grid: RunData) -> dict[str,
     }
 
 
-def _overlap(one: Verdict, other: Verdict) -> bool | None:
-    if one.interval is None or other.interval is None:
+def _overlap(verdict: Verdict, best: Verdict) -> bool | None:
+    if verdict.interval is None or best.interval is None:
         return None
-    return one.interval.low <= other.interval.high and other.interval.low <= one.interval.high
+    return verdict.interval.low <= best.interval.high and best.interval.low <= verdict.interval.high
 
 
-def _summary(one: Verdict) -> dict[str, Any]:
-    ends = None if one.interval is None else [one.interval.low, one.interval.high]
-    return {"arm": one.arm, "speedup": one.speedup, "interval": ends, "speed": one.speed, "acceptance": one.acceptance}
+def _summary(verdict: Verdict) -> dict[str, Any]:
+    ends = None if verdict.interval is None else [verdict.interval.low, verdict.interval.high]
+    return {
+        "arm": verdict.arm,
+        "speedup": verdict.speedup,
+        "interval": ends,
+        "speed": verdict.speed,
+        "acceptance": verdict.acceptance,
+    }
 
 
 if __name__ == "__main__":

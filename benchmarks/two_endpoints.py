@@ -53,21 +53,21 @@ def main() -> None:
     file = RESULTS / "two_endpoints.json"
     for difference in options.difference or DIFFERENCES:
         with tempfile.TemporaryDirectory(prefix="endpoints-") as folder:
-            found = _every_way(DIFFERENCES[difference], Path(folder), options)
+            results = _every_way(DIFFERENCES[difference], Path(folder), options)
         before = json.loads(file.read_text(encoding="utf-8"))["found"] if file.exists() else {}
-        keep("two_endpoints", before | {difference: found | {"command": command()}})
+        keep("two_endpoints", before | {difference: results | {"command": command()}})
 
 
 def _every_way(args: Sequence[str], scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as servers:
         plain, drafting, control = (
-            servers.enter_context(_server(scratch, own)) for own in ([], [*_DRAFTS, *args], args)
+            servers.enter_context(_server(scratch, arguments)) for arguments in ([], [*_DRAFTS, *args], args)
         )
         arms = [Arm(name="baseline"), Arm(name=ARM, url=drafting, speculation=_drafts_of())]
-        beside = [*arms, Arm(name=ARM + CONTROL, url=control)]
+        with_control = [*arms, Arm(name=ARM + CONTROL, url=control)]
         return {
             "alone": _judged(_recipe(arms, plain, scratch, options), scratch),
-            "with a control": _judged(_recipe(beside, plain, scratch, options), scratch),
+            "with a control": _judged(_recipe(with_control, plain, scratch, options), scratch),
             "vouched for": _judged(_recipe(arms, plain, scratch, options, vouched=True), scratch),
         }
 
@@ -122,7 +122,7 @@ def _recipe(
 def _judged(recipe: Recipe, scratch: Path) -> dict[str, Any]:
     """Measure a recipe and return what verify-lossless says of every arm."""
     code, document = verified(measure(recipe, scratch).folder, "--audit-minutes", "2")
-    said = {
+    rows = {
         arm["arm"]: {
             "verdict": arm["verdict"],
             "differ": sum(prompt["outcome"] != "identical" for prompt in arm["comparisons"]),
@@ -131,7 +131,7 @@ def _judged(recipe: Recipe, scratch: Path) -> dict[str, Any]:
         }
         for arm in document["arms"]
     }
-    return {"exit_code": code, "arms": said}
+    return {"exit_code": code, "arms": rows}
 
 
 if __name__ == "__main__":

@@ -51,20 +51,20 @@ def main() -> None:
     for name in options.section or SECTIONS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="validity-") as scratch:
-            found = SECTIONS[name](Path(scratch), options)
-        how = {
+            results = SECTIONS[name](Path(scratch), options)
+        settings = {
             "command": command(),
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "load_average": os.getloadavg(),
             "minutes": round((time.monotonic() - began) / 60, 1),
         }
-        keep("validity", dict(sorted({**_earlier(), options.keep_as or name: {**found, **how}}.items())))
+        keep("validity", dict(sorted({**_earlier(), options.keep_as or name: {**results, **settings}}.items())))
 
 
 def _earlier() -> dict[str, Any]:
     file = RESULTS / "validity.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["found"] if file.exists() else {}
-    return found
+    results: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["found"] if file.exists() else {}
+    return results
 
 
 def _options() -> argparse.Namespace:

@@ -66,7 +66,7 @@ def _drawn_again(folder: Path, arms: Iterable[ArmIdentity], options: argparse.Na
     audited = Audited.read(folder)
     if audited is None:
         return {}
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor() as pool:
         drawn = {
             (arm.name, count): pool.submit(
@@ -80,9 +80,9 @@ def _drawn_again(folder: Path, arms: Iterable[ArmIdentity], options: argparse.Na
             for arm in arms
             if arm.speculation
         }
-        for (arm, count), one in drawn.items():
-            found.setdefault(arm, {})[str(count)] = one.result()
-    return found
+        for (arm, count), shares in drawn.items():
+            results.setdefault(arm, {})[str(count)] = shares.result()
+    return results
 
 
 def _verdicts(folder: Path) -> dict[str, Any]:
@@ -106,46 +106,48 @@ def _first_prompts(folder: Path, count: int, copy: Path) -> Path:
     """Copy a run without the prompts from number `count` on."""
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("logs"))
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    manifest["prompts"] = [one for one in manifest["prompts"] if one["prompt_idx"] < count]
+    manifest["prompts"] = [prompt for prompt in manifest["prompts"] if prompt["prompt_idx"] < count]
     (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if json.loads(line)["prompt_idx"] < count]
-    (copy / "records.jsonl").write_text("".join(kept), encoding="utf-8")
+    remaining = [line for line in lines if json.loads(line)["prompt_idx"] < count]
+    (copy / "records.jsonl").write_text("".join(remaining), encoding="utf-8")
     return copy
 
 
 def _truth(run: RunData, traces: Mapping[str, Trace]) -> dict[str, Any]:
     """Return, of every arm, how many answers differ from the baseline's, and what its engine logged of its fault."""
-    answers = {(one.label, one.prompt_idx): one.token_ids for one in run.records if one.phase == "measure"}
-    found = {}
+    answers = {
+        (record.label, record.prompt_idx): record.token_ids for record in run.records if record.phase == "measure"
+    }
+    results = {}
     for arm, trace in traces.items():
         prompts = [prompt for label, prompt in answers if label == arm]
-        found[arm] = {
+        results[arm] = {
             "answers": len(prompts),
-            "answers_that_differ": sum(answers[arm, one] != answers.get(("baseline", one)) for one in prompts),
+            "answers_that_differ": sum(answers[arm, record] != answers.get(("baseline", record)) for record in prompts),
             "runners_up_accepted": len(trace.behind),
             "most_nats_behind": max(trace.behind, default=None),
         }
-    return found
+    return results
 
 
 def _counters(run: RunData, traces: Mapping[str, Trace]) -> dict[str, Any]:
     """Return, of every arm, the acceptance that benchctl reports beside the one of the engine's trace of each round."""
     analysis = analyse_run(run)
     states = {verdict.arm: verdict.attestation for verdict in analysis.verdicts}
-    found = {}
+    counters = {}
     for row in analysis.acceptance:
         if row.task == ALL_TASKS and row.arm in traces:
             trace = traces[row.arm]
-            found[row.arm] = {
+            counters[row.arm] = {
                 "state": states[row.arm],
                 "drafted": row.drafted,
                 "accepted": row.accepted,
                 "drafted_traced": trace.drafted,
                 "accepted_traced": trace.accepted,
-                "warnings": sorted({one.id for one in analysis.warnings if row.arm in one.where}),
+                "warnings": sorted({warning.id for warning in analysis.warnings if row.arm in warning.where}),
             }
-    return found
+    return counters
 
 
 @dataclass
@@ -160,7 +162,7 @@ class Trace:
 
 def _trace(run: RunData, arm: str) -> Trace:
     log = (run.folder / "logs" / f"block0-{arm}.log").read_text(encoding="utf-8", errors="replace")
-    return _traced(log, sum(one.label == arm and one.phase == "measure" for one in run.records))
+    return _traced(log, sum(record.label == arm and record.phase == "measure" for record in run.records))
 
 
 def _traced(log: str, answers: int) -> Trace:
@@ -169,17 +171,17 @@ def _traced(log: str, answers: int) -> Trace:
     After a partial rejection a recurrent target evaluates the accepted tokens again; that is no round of its own.
     """
     measured = set(_STOPPED.findall(log)[:answers])
-    found = Trace()
+    trace = Trace()
     behind: list[float] = []
-    again = False
+    is_replayed = False
     for line in log.splitlines():
         if accepted := _ACCEPTED.search(line):
             behind.append(float(accepted[1]))
         elif (found_round := _ROUND.search(line)) and found_round["task"] in measured:
-            if not again:
-                found.drafted += int(found_round["drafted"])
-                found.accepted += int(found_round["accepted"])
-                found.behind += behind
-            again = found_round["again"] is not None
+            if not is_replayed:
+                trace.drafted += int(found_round["drafted"])
+                trace.accepted += int(found_round["accepted"])
+                trace.behind += behind
+            is_replayed = found_round["again"] is not None
             behind = []
-    return found
+    return trace

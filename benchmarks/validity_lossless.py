@@ -59,7 +59,7 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
         fault = json.loads(line)
         spoilt[fault["alias"]].add(fault["number"])
     code, document = verified(run.folder)
-    found = {arm["arm"]: _against_truth(arm, spoilt.get(arm["arm"], set())) for arm in document["arms"]}
+    results = {arm["arm"]: _against_truth(arm, spoilt.get(arm["arm"], set())) for arm in document["arms"]}
     real = {}
     if options.real_run:
         real_code, real_document = verified(options.real_run, "--offline")
@@ -68,12 +68,12 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
             "exit_code": real_code,
             "classes": {arm["arm"]: arm["counts"] for arm in real_document["arms"]},
         }
-    return {"prompts": options.prompts, "exit_code": code, "arms": found, "real_pair": real}
+    return {"prompts": options.prompts, "exit_code": code, "arms": results, "real_pair": real}
 
 
 def _against_truth(arm: dict[str, Any], spoilt: set[int]) -> dict[str, Any]:
     """Compare what was found of an arm with what was spoilt; prompts are asked in their order, once."""
-    classes = {one["prompt_idx"]: one["outcome"] for one in arm["comparisons"]}
+    classes = {comparison["prompt_idx"]: comparison["outcome"] for comparison in arm["comparisons"]}
     named = {number for number, word in classes.items() if word != "identical"}
     return {
         "verdict": arm["verdict"],
@@ -110,11 +110,11 @@ def known_acceptance(scratch: Path, options: argparse.Namespace) -> dict[str, An
     )
     run = measure(recipe, scratch)
     analysis = analyse_run(run)
-    found = {}
+    results = {}
     for row in analysis.acceptance:
         if row.task != ALL_TASKS or row.arm not in (*rates, *lengths) or not row.rounds:
             continue
-        verdict = next(one for one in analysis.verdicts if one.arm == row.arm)
+        verdict = next(verdict_row for verdict_row in analysis.verdicts if verdict_row.arm == row.arm)
         reported = [round(share * row.rounds) for share in row.position_unconditional or []]
         traced = _traced((run.folder / "logs" / f"block0-{row.arm}.log").read_text(errors="replace"))
         entry: dict[str, Any] = {
@@ -129,8 +129,8 @@ def known_acceptance(scratch: Path, options: argparse.Namespace) -> dict[str, An
             entry |= {"set": rates[row.arm], **_off(row.position_unconditional or [], rates[row.arm], row.rounds)}
         else:
             entry |= {"set": lengths[row.arm], "off_by": (row.acceptance_length or 0.0) - lengths[row.arm]}
-        found[row.arm] = entry
-    return {"tokens": _LONG, "arms": found, "warnings": sorted({warning.id for warning in analysis.warnings})}
+        results[row.arm] = entry
+    return {"tokens": _LONG, "arms": results, "warnings": sorted({warning.id for warning in analysis.warnings})}
 
 
 def _traced(log: str) -> tuple[int, list[int]]:
@@ -140,14 +140,14 @@ def _traced(log: str) -> tuple[int, list[int]]:
     line after such a one is that evaluation, not a round.
     """
     accepted: list[int] = []
-    again = False
+    is_replayed = False
     for line in log.splitlines():
-        found = _ROUND.search(line)
-        if found:
-            if not again:
-                accepted.append(int(found[1]))
-            again = found[2] is not None
-    return len(accepted), [sum(count > place for count in accepted) for place in range(_DEPTH)]
+        match = _ROUND.search(line)
+        if match:
+            if not is_replayed:
+                accepted.append(int(match[1]))
+            is_replayed = match[2] is not None
+    return len(accepted), [sum(count > position for count in accepted) for position in range(_DEPTH)]
 
 
 def _off(reported: list[float], rates: list[float], rounds: int) -> dict[str, Any]:

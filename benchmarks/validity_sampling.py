@@ -55,7 +55,7 @@ def checked_samplers(scratch: Path, options: argparse.Namespace) -> dict[str, An
     right = _drawn(scratch, drafting("right"), _RIGHT, seeds, options.checks * small)
     names = names_of_tests(_TOKENS)
     first = [rows[:usual] for rows in baseline]
-    wrong = {
+    faults = {
         name: _checks(baseline, _drawn(scratch, drafting("wrong"), sampling, seeds, few * usual), usual, few)
         for name, sampling in _WRONG.items()
     }
@@ -77,7 +77,7 @@ def checked_samplers(scratch: Path, options: argparse.Namespace) -> dict[str, An
             "temperature": visible_sharpening(first, usual, 0.01 / len(names)),
         },
         "wrong_samplers": {
-            name: {"answers_to_a_prompt": usual, **_rates(checks, names)} for name, checks in wrong.items()
+            name: {"answers_to_a_prompt": usual, **_rates(checks, names)} for name, checks in faults.items()
         },
     }
 
@@ -97,7 +97,7 @@ def _drawn(scratch: Path, arm: Arm, sampling: Sampling, seeds: Iterator[int], co
             rows[prompt].append([*ids, *[END] * (_TOKENS - len(ids))])
     finally:
         server.stop()
-    return [np.array(found, dtype=np.int64) for found in rows.values()]
+    return [np.array(tokens, dtype=np.int64) for tokens in rows.values()]
 
 
 def _known(
@@ -111,28 +111,30 @@ def _known(
             yield (answer.task, answer.prompt_idx), answer.token_ids
 
 
-def _checks(baseline: list[Tokens], arm: list[Tokens], each: int, count: int) -> list[list[float]]:
+def _checks(baseline: list[Tokens], arm: list[Tokens], size: int, count: int) -> list[list[float]]:
     """Return the p-values of `count` checks, each of answers that no other uses."""
     return [
         p_values(
             [
-                PromptSamples(theirs[place * each : (place + 1) * each], ours[place * each : (place + 1) * each])
+                PromptSamples(theirs[number * size : (number + 1) * size], ours[number * size : (number + 1) * size])
                 for theirs, ours in zip(baseline, arm, strict=True)
             ],
             _RESAMPLES,
-            seed=place,
+            seed=number,
         )
-        for place in range(count)
+        for number in range(count)
     ]
 
 
 def _rates(checks: list[list[float]], names: list[str]) -> dict[str, Any]:
     """Return how often a check found a difference at each level, and how often each test alone did."""
-    least = [min(holm(p)) for p in checks]
+    smallest_p = [min(holm(p)) for p in checks]
     return {
         "checks": len(checks),
-        "found_share_by_level": {str(level): sum(p <= level for p in least) / len(least) for level in _LEVELS},
+        "found_share_by_level": {
+            str(level): sum(p <= level for p in smallest_p) / len(smallest_p) for level in _LEVELS
+        },
         "share_of_p_below_0.05_by_test": {
-            name: sum(p[place] <= 0.05 for p in checks) / len(checks) for place, name in enumerate(names)
+            name: sum(p[index] <= 0.05 for p in checks) / len(checks) for index, name in enumerate(names)
         },
     }

@@ -27,22 +27,24 @@ def equal_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     recipe = bundled_recipe([plain("baseline"), plain("again")])
     runs = options.runs or 100
     verdicts: Counter[str] = Counter()
-    ratios, widths, wrong = [], [], 0
+    ratios, widths, false_claims = [], [], 0
     for _ in range(runs):
-        verdict = next(one for one in analyse_run(measure(recipe, scratch)).verdicts if one.arm == "again")
+        verdict = next(
+            verdict_row for verdict_row in analyse_run(measure(recipe, scratch)).verdicts if verdict_row.arm == "again"
+        )
         assert verdict.speedup is not None
         assert verdict.interval is not None
         verdicts[verdict.speed] += 1
         ratios.append(verdict.speedup)
         widths.append(verdict.interval.high - verdict.interval.low)
-        wrong += not verdict.interval.low <= 1 <= verdict.interval.high
+        false_claims += not verdict.interval.low <= 1 <= verdict.interval.high
     return {
         "runs": runs,
         "blocks": recipe.blocks,
         "prompts": len(prepare(recipe, recipe_folder=scratch).prompts),
         "said": dict(verdicts),
-        "intervals_without_1": wrong,
-        "wrong_share": wrong / runs,
+        "intervals_without_1": false_claims,
+        "wrong_share": false_claims / runs,
         "wanted": "at most 0.05",
         "speedup_from_to": [min(ratios), max(ratios)],
         "interval_width_median": statistics.median(widths),
@@ -62,25 +64,25 @@ def slowed_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
         blocks=max(_BLOCKS),
     )
     runs = options.runs or 20
-    found = {name: {blocks: Counter[str]() for blocks in _BLOCKS} for name in _SLOWER}
+    words = {name: {blocks: Counter[str]() for blocks in _BLOCKS} for name in _SLOWER}
     ratios: dict[str, list[float]] = {name: [] for name in _SLOWER}
     for _ in range(runs):
         run = _slowed(measure(recipe, scratch))
         for blocks in _BLOCKS:
             for verdict in analyse_run(_first_blocks(run, blocks)).verdicts:
                 if verdict.arm in _SLOWER:
-                    found[verdict.arm][blocks][verdict.speed] += 1
+                    words[verdict.arm][blocks][verdict.speed] += 1
                     if blocks == max(_BLOCKS) and verdict.speedup:
                         ratios[verdict.arm].append(verdict.speedup)
     return {
         "runs": runs,
         "prompts": 6,
         "said_by_blocks": {
-            name: {str(blocks): dict(verdicts) for blocks, verdicts in by.items()} for name, by in found.items()
+            name: {str(blocks): dict(verdicts) for blocks, verdicts in by.items()} for name, by in words.items()
         },
         "found_share_by_blocks": {
             name: {str(blocks): verdicts["slower"] / runs for blocks, verdicts in by.items()}
-            for name, by in found.items()
+            for name, by in words.items()
         },
         "true_ratio": {name: 1 / (1 + share) for name, share in _SLOWER.items()},
         "median_ratio_measured": {name: statistics.median(values) for name, values in ratios.items() if values},
