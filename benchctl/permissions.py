@@ -127,13 +127,11 @@ def is_trusted(folder: Path) -> bool:
 
 def permit(recipe: Recipe, folder: Path, *, trusted: bool, typed: Collection[str] = ()) -> None:
     """Raise UsageError where a recipe in `folder` asks for what is neither typed nor trusted."""
-    if not trusted and (openings := untyped(find_openings(recipe, folder), typed)):
+    if trusted:
+        return
+    openings = [opening for opening in find_openings(recipe, folder) if not is_typed(opening.key, typed)]
+    if openings:
         raise refusal(openings, folder)
-
-
-def untyped(openings: Sequence[Opening], typed: Collection[str]) -> list[Opening]:
-    """Return those whose keys do not stand on the command line."""
-    return [opening for opening in openings if not is_typed(opening.key, typed)]
 
 
 def permit_program(path: Path, found_in: str, folder: Path, *, trusted: bool = False, named_by: str = "recipe") -> None:

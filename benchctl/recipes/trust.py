@@ -121,29 +121,22 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def own_folder(folder: Path) -> Path | None:
-    """Return the folder whose files a recipe in it may read, links followed; None where it may read none.
-
-    Home, what home lies in, and folders whose names begin with a dot below home are no recipe's own.
-    """
-    resolved, home = folder.resolve(), Path.home().resolve()
-    if home.is_relative_to(resolved):
-        return None
-    hidden = resolved.is_relative_to(home) and _is_hidden(resolved.relative_to(home))
-    return None if hidden or resolved.parent == resolved else resolved
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _is_outside(file: Path, folder: Path) -> bool:
-    """Whether a file, links followed, neither lies in the recipe's folder nor is shipped."""
-    readable = own_folder(folder)
+    """Whether a file, links followed, neither lies in the recipe's folder nor is shipped.
+
+    Home, a folder that home lies in, and folders below home whose names begin with a dot belong to no recipe.
+    """
+    root, home = folder.resolve(), Path.home().resolve()
     try:
         file = file.resolve()
     except (OSError, RuntimeError, ValueError):  # a circle of links, a name that no file can have
         return True
     if file.parent == shipped_folder("prompts").resolve():
         return False
-    return readable is None or not file.is_relative_to(readable) or _is_hidden(file.relative_to(readable))
+    if home.is_relative_to(root) or (root.is_relative_to(home) and _is_hidden(root.relative_to(home))):
+        return True
+    return not file.is_relative_to(root) or _is_hidden(file.relative_to(root))
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
