@@ -108,6 +108,11 @@ class RunSummary(msgspec.Struct, kw_only=True):
     """Why nothing is concluded of it."""
     arms: list[ArmSummary]
 
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """Task and index of each prompt."""
+        return [(task, index) for task, index, _ in self.prompts]
+
     def __post_init__(self) -> None:
         prompts = len(self.prompts)
         for arm in self.arms:

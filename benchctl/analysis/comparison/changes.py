@@ -6,7 +6,7 @@ Decode rates, speed-ups, and what gates watch beside them: acceptance length by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -15,8 +15,7 @@ from pydantic import Field
 from benchctl.analysis.acceptance import CounterColumns, find_counters
 from benchctl.analysis.cells import by_block
 from benchctl.analysis.result import Interval, Result
-from benchctl.analysis.speed_table import Measured, SpeedTable, full_blocks, rate_table, speed_table
-from benchctl.analysis.speedup import counted_table
+from benchctl.analysis.speed_table import Measured, SpeedTable, full_blocks
 from benchctl.analysis.statistics import (
     Variance,
     block_variance,
@@ -29,7 +28,6 @@ from benchctl.analysis.statistics import (
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats, Frame, PromptKey
-    from benchctl.recipes.groups import ComparedArm
 
 SpeedChange = Literal["faster", "slower", "no clear difference", "unknown"]
 
@@ -74,27 +72,6 @@ class InAllRuns:
 def without_prompts(runs: Sequence[Measured], of_a: int) -> InAllRuns:
     """Return a quantity that is not measured prompt by prompt."""
     return InAllRuns(list(runs), of_a, [None for _ in runs], unequal=False, prompts=0)
-
-
-def rate_over(frame: Frame, arm: str, prompts: Sequence[PromptKey]) -> SpeedTable:
-    """Return the table of an arm alone, over some prompts and the blocks that did not break off."""
-    table = rate_table(frame, frame.arms.index(arm)).at(prompts)
-    return table.in_blocks(table.full_blocks)
-
-
-def speedup_over(
-    frame: Frame, compared: ComparedArm, prompts: Sequence[PromptKey], *, whole_answers: bool
-) -> SpeedTable:
-    """Return the table of an arm beside its baseline, over some prompts and the blocks that did not break off.
-
-    `whole_answers`: of the time from request to last byte, where requests overlap.
-    """
-    second_cell = frame.arms.index(compared.again) if compared.again in frame.arms else None
-    against_baseline = replace(frame, baseline=frame.arms.index(compared.baseline), again=second_cell)
-    arm = frame.arms.index(compared.name)
-    decoding = counted_table(against_baseline, arm)[0].at(prompts)
-    table = speed_table(against_baseline, arm, whole_answers=True).at(prompts) if whole_answers else decoding
-    return table.in_blocks(decoding.full_blocks)
 
 
 def in_all_runs(runs: Sequence[SpeedTable], of_a: int) -> InAllRuns:

@@ -9,8 +9,7 @@ show what changes from run to run: where a setting was measured again, the dista
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import Field
@@ -26,9 +25,7 @@ from benchctl.analysis.comparison.changes import (
     doubt_of,
     find_ratios,
     in_all_runs,
-    rate_over,
     speed_change,
-    speedup_over,
     watch,
     watched_ratios,
 )
@@ -36,13 +33,11 @@ from benchctl.analysis.comparison.workload import Change, Outputs, compare_answe
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.losslessness import Scope
 from benchctl.analysis.results import ALL_TASKS, AcceptanceDoubt, Analysis, Result
-from benchctl.analysis.speed_table import SpeedTable
+from benchctl.analysis.speed_table import SpeedTable, rate_table, speed_table
+from benchctl.analysis.speedup import counted_table
 from benchctl.analysis.statistics import LEVEL, level_for
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from benchctl.recipes.groups import ComparedArm
 
 MACHINE_CLASS = ("machine cpu", "machine usable cores", "machine accelerators")
 """What makes speeds, times, memory and energy of two machines comparable where it is equal."""
@@ -171,13 +166,19 @@ class Side:
         return name in self.analysis.compared and not self.analysis.compared[name].is_baseline
 
     def rate_over(self, name: str, prompts: Sequence[PromptKey]) -> SpeedTable:
-        """Return the table of an arm alone."""
-        return rate_over(self.frame, name, prompts)
+        """Return the table of an arm alone, over the blocks that did not break off."""
+        table = rate_table(self.frame, self.frame.arms.index(name)).at(prompts)
+        return table.in_blocks(table.full_blocks)
 
     def speedup_over(self, name: str, prompts: Sequence[PromptKey]) -> SpeedTable:
-        """Return the table of an arm beside its baseline."""
-        arm: ComparedArm = self.analysis.compared[name]
-        return speedup_over(self.frame, arm, prompts, whole_answers=name in self.overlapping)
+        """Return the table of an arm beside its baseline; of whole answers, where requests overlap."""
+        compared, arms = self.analysis.compared[name], self.frame.arms
+        second_cell = arms.index(compared.again) if compared.again in arms else None
+        against_baseline = replace(self.frame, baseline=arms.index(compared.baseline), again=second_cell)
+        table = decoding = counted_table(against_baseline, arms.index(name))[0].at(prompts)
+        if name in self.overlapping:
+            table = speed_table(against_baseline, arms.index(name), whole_answers=True).at(prompts)
+        return table.in_blocks(decoding.full_blocks)
 
     def own(self, name: str) -> OwnFacts:
         """Return what the run says of an arm by itself."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from benchctl.analysis.comparison.changes import (
@@ -25,6 +26,7 @@ from benchctl.analysis.comparison.changes import (
     without_prompts,
 )
 from benchctl.analysis.comparison.compare import chosen_arms
+from benchctl.analysis.frame import PromptKey
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.speed_table import Measured, SpeedTable, rates
 from benchctl.data.summary import ArmSummary, RunSummary
@@ -111,14 +113,11 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
         for arm in arms_here:
             if number and arm.name not in reference:
                 only_later.setdefault(arm.name, []).append(number)
-            rows.append(_row(number, run, arm).model_copy(update=compared.get(arm.name, {})))
+            rows.append(_row(number, run, arm, compared.get(arm.name, {})))
     return SeveralRuns(
         runs=[
             {name: getattr(run, name) for name in _OF_RUN}
-            | {
-                "failed_cells": len(run.failed_cells),
-                "damage": " ".join(run.damage) or None,
-            }
+            | {"failed_cells": len(run.failed_cells), "damage": " ".join(run.damage) or None}
             for run in runs
         ],
         differing=_differing(runs),
@@ -128,20 +127,17 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
     )
 
 
-def _common(first: RunSummary, run: RunSummary) -> tuple[list[int], list[int]]:
-    """Return the places of the prompts that both runs have, in either; those of equal text, where that is recorded."""
-    columns = {(task, index): number for number, (task, index, _) in enumerate(first.prompts)}
-    texts = [text for _, _, text in first.prompts]
-    pairs = [
-        (columns[task, index], number)
-        for number, (task, index, text) in enumerate(run.prompts)
-        if (task, index) in columns and (text is None or texts[columns[task, index]] in (None, text))
+def _common(first: RunSummary, run: RunSummary) -> list[PromptKey]:
+    """Return the prompts that both runs have; those of equal text, where that is recorded."""
+    texts = {(task, index): text for task, index, text in first.prompts}
+    return [
+        (task, index)
+        for task, index, text in run.prompts
+        if (task, index) in texts and (text is None or texts[task, index] in (None, text))
     ]
-    return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
 
 
-def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
-    interval = None if arm.low is None or arm.high is None else Interval(low=arm.low, high=arm.high, method="its own")
+def _row(number: int, run: RunSummary, arm: ArmSummary, compared: dict[str, Any]) -> ArmRow:
     return ArmRow(
         run=number,
         arm=arm.name,
@@ -149,23 +145,30 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
         labels=arm.labels,
         rate=arm.rate(len(run.prompts)),
         speedup=arm.speedup,
-        interval=interval,
+        interval=None
+        if arm.low is None or arm.high is None
+        else Interval(low=arm.low, high=arm.high, method="its own"),
         acceptance=arm.acceptance,
         acceptance_doubt=arm.acceptance_doubt,
         lossless=arm.lossless,
+        **compared,
     )
 
 
-def _table(arm: ArmSummary, run: RunSummary, columns: Sequence[int]) -> SpeedTable:
-    """Return the table of an arm alone over some of its run's prompts, in the blocks that did not break off."""
-    keys = [(task, index) for task, index, _ in run.prompts]
-    table = rates(keys, *(arm.array(name, len(keys)) for name in ("tokens", "seconds")))
-    return table.in_blocks(table.full_blocks).at([keys[number] for number in columns])
+def _table(arm: ArmSummary, run: RunSummary, prompts: Sequence[PromptKey]) -> SpeedTable:
+    """Return the table of an arm alone over some prompts, in the blocks that did not break off."""
+    table = rates(run.keys, *(arm.array(name, len(run.keys)) for name in ("tokens", "seconds")))
+    return table.in_blocks(table.full_blocks).at(prompts)
+
+
+def _answers(arm: ArmSummary, run: RunSummary, prompts: Sequence[PromptKey]) -> NDArray[np.uint64]:
+    column = {key: number for number, key in enumerate(run.keys)}
+    return np.frombuffer(arm.answers, dtype=np.uint64)[[column[key] for key in prompts]]
 
 
 def _against(
     first: RunSummary, run: RunSummary, pairs: Sequence[tuple[ArmSummary, ArmSummary]], level: float
-) -> dict[str, dict[str, object]]:
+) -> dict[str, dict[str, Any]]:
     """Return by arm the fields of a row that compare it with the first run's; `pairs`: each beside that."""
     common = _common(first, run)
     groups = {b.name: b.compared.baseline for _, b in pairs}
@@ -173,57 +176,53 @@ def _against(
     of_rate, of_speedup = dict[str, InAllRuns](), dict[str, InAllRuns]()
     for a, b in pairs:
         if "rate" not in unlike[b.name]:
-            of_rate[b.name] = in_all_runs([_table(a, first, common[0]), _table(b, run, common[1])], 1)
+            of_rate[b.name] = in_all_runs([_table(a, first, common), _table(b, run, common)], 1)
         if "speedup" not in unlike[b.name] and not b.compared.is_baseline:
             of_speedup[b.name] = without_prompts([Measured(arm.speedup, arm.by_block) for arm in (a, b)], 1)
     rate = find_ratios(of_rate, groups, level, arms_repeat=False)
     speedup = find_ratios(of_speedup, groups, level, arms_repeat=False)
-    return {b.name: _compared(a, b, common, unlike[b.name], rate.get(b.name), speedup.get(b.name)) for a, b in pairs}
-
-
-def _compared(
-    a: ArmSummary,
-    b: ArmSummary,
-    common: tuple[list[int], list[int]],
-    unlike: dict[ComparedPart, NotCompared],
-    rate: Ratio | None,
-    speedup: Ratio | None,
-) -> dict[str, object]:
-    fields: dict[str, object] = {"not_compared": unlike}
-    if rate is not None and rate.ratio is None:
-        fields |= {"change": "unknown", "not_compared": {"rate": NotCompared(code="not timed")}}
-    elif rate is not None:
-        fields |= {"rate_ratio": rate}
-        fields |= {"change": speed_change(rate.interval)} if b.compared.is_baseline else {}
-    if speedup is not None:
-        fields |= {"speedup_ratio": speedup, "change": speed_change(speedup.interval)}
-    if "answers" not in unlike:
-        ours = np.frombuffer(a.answers, dtype=np.uint64)[common[0]]
-        theirs = np.frombuffer(b.answers, dtype=np.uint64)[common[1]]
-        sound = (ours != 0) & (theirs != 0)
-        fields |= {
-            "answers_same": int((sound & (ours == theirs)).sum()),
-            "answers_differing": int((sound & (ours != theirs)).sum()),
-            "answers_unsteady": int((~sound).sum()),
-        }
+    fields = {}
+    for a, b in pairs:
+        fields[b.name] = _ratios(rate.get(b.name), speedup.get(b.name), unlike[b.name], b)
+        if "answers" not in unlike[b.name]:
+            ours, theirs = _answers(a, first, common), _answers(b, run, common)
+            sound = (ours != 0) & (theirs != 0)
+            fields[b.name] |= {
+                "answers_same": int((sound & (ours == theirs)).sum()),
+                "answers_differing": int((sound & (ours != theirs)).sum()),
+                "answers_unsteady": int((~sound).sum()),
+            }
     return fields
 
 
+def _ratios(
+    rate: Ratio | None, speedup: Ratio | None, unlike: dict[ComparedPart, NotCompared], arm: ArmSummary
+) -> dict[str, Any]:
+    if rate is not None and rate.ratio is None:
+        unlike, rate = {"rate": NotCompared(code="not timed")}, None
+        change: SpeedChange | None = "unknown"
+    else:
+        change = speed_change(rate.interval) if rate is not None and arm.compared.is_baseline else None
+    if speedup is not None:
+        change = speed_change(speedup.interval)
+    return {"not_compared": unlike, "rate_ratio": rate, "speedup_ratio": speedup, "change": change}
+
+
 def _unlike(
-    first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: tuple[list[int], list[int]]
+    first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: Sequence[PromptKey]
 ) -> dict[ComparedPart, NotCompared]:
     """Return why each quantity cannot be compared; empty where everything can be."""
     parts: tuple[ComparedPart, ...] = ("rate", "speedup", "answers")
     if damaged := [summary.run for summary in (first, run) if summary.distrust is not None]:
         return dict.fromkeys(parts, NotCompared(code="damaged", values=damaged[:1]))
-    if not common[0]:
+    if not common:
         return dict.fromkeys(parts, NotCompared(code="no common prompt"))
     ours, theirs = a.compared, b.compared
     if replace(ours.group, setups=None) != replace(theirs.group, setups=None):
         return dict.fromkeys(parts, NotCompared(code="condition"))
     unlike: dict[ComparedPart, NotCompared] = {}
-    if not len(common[0]) == len(first.prompts) == len(run.prompts):  # a speed-up is over all prompts of its run
-        unlike["speedup"] = NotCompared(code="prompts", values=[str(len(common[0]))])
+    if not len(common) == len(first.prompts) == len(run.prompts):  # a speed-up is over all prompts of its run
+        unlike["speedup"] = NotCompared(code="prompts", values=[str(len(common))])
     sampling = [key for key in {**first.sampling, **run.sampling} if first.sampling.get(key) != run.sampling.get(key)]
     if sampling:
         unlike |= dict.fromkeys(("rate", "answers"), NotCompared(code="sampling", values=sampling[:1]))

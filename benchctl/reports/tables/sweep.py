@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
+from benchctl.analysis.conditions.results import Arrival, Dimension, Level, Quantiles
 from benchctl.analysis.conditions.sweep import AxisRow, axis_rows, varied_axes
 from benchctl.analysis.results import Analysis
 from benchctl.reports.columns import (
@@ -39,16 +39,6 @@ def conditions(analysis: Analysis) -> Table[Level]:
         "window_s",
         "drain_share",
     )
-    of_arrival = (
-        "sent_rate",
-        "finished_rate",
-        "late_p95_s",
-        "growth",
-        "growth_low",
-        "growth_high",
-        "given_up",
-        "kept_up",
-    )
     return Table(
         "conditions",
         "Every condition",
@@ -59,7 +49,7 @@ def conditions(analysis: Analysis) -> Table[Level]:
             *for_programs(*hidden[4:], "throughput_by_block"),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
-            *for_programs(**{name: f"arrival.{name}" for name in of_arrival}),
+            *for_programs(**{name: f"arrival.{name}" for name in Arrival.model_fields}),
         ),
         analysis.sweep.levels if analysis.sweep else [],
     )
