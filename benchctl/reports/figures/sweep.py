@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.conditions.sweep import CONDITIONS, AxisRow, axis_rows, pareto_front, varied_axes
-from benchctl.analysis.results import Analysis, Interval
+from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import style
 
 if TYPE_CHECKING:
@@ -49,62 +49,41 @@ def draw_labels(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
 
 
 def _panels(acceptance_panel: Axes, speed_panel: Axes, axis: str, rows: Sequence[AxisRow]) -> None:
+    """Draw a line for the arms that differ in this axis alone, acceptance left and speed-up right."""
     labels = list(dict.fromkeys(row.labels[axis] for row in rows))
     if axis in CONDITIONS:
         labels.sort(key=float)
     names = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
-    lines = {}
+    marks = style.marks(["", *names], "")
+    acceptance_panel.set_ylim(0, 102)
+    speed_panel.axhline(1, color=style.INK, linewidth=1)
+    highest = 1.0
     for number, name in enumerate(names):
         shift = 0.08 * (number - (len(names) - 1) / 2) / 2
-        lines[name] = [
-            _Spot(
-                labels.index(row.labels[axis]) + shift,
-                row.acceptance.rate if row.acceptance else None,
-                row.ratio or 0.0,
-                row.speedup.interval if row.speedup else None,
-            )
-            for row in rows
-            if row.other_labels(axis) == name
-        ]
-    _pair(acceptance_panel, speed_panel, lines, style.marks(["", *names], ""))
+        points = [(labels.index(row.labels[axis]) + shift, row) for row in rows if row.other_labels(axis) == name]
+        look = style.line(marks[name], number)
+        accepted = [(x, row.acceptance.rate) for x, row in points if row.acceptance]
+        shares = [(x, 100 * rate) for x, rate in accepted if rate is not None]
+        if shares:
+            acceptance_panel.plot(*zip(*shares, strict=True), **look)
+        ratios = [row.ratio or 0.0 for _, row in points]
+        speed_panel.plot([x for x, _ in points], ratios, label=style.shorten(name, 34), **look)
+        highest = max(highest, *ratios, *_intervals(speed_panel, points, marks[name]))
+    speed_panel.set_ylim(0, 1.12 * highest)
     for panel in (acceptance_panel, speed_panel):
+        panel.grid(axis="y")
         panel.set_xticks(range(len(labels)), [style.shorten(label, 16) for label in labels])
         panel.set_xlim(-0.5, len(labels) - 0.5)
     speed_panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
 
 
-class _Spot(NamedTuple):
-    """What is drawn of an arm at a place of the horizontal scale."""
-
-    position: float
-    rate: float | None
-    """Acceptance, as a share."""
-    ratio: float
-    interval: Interval | None
-
-
-def _pair(
-    acceptance_panel: Axes, speed_panel: Axes, lines: Mapping[str, Sequence[_Spot]], marks: Mapping[str, style.Mark]
-) -> None:
-    """Draw a line each, acceptance left and speed-up right, with intervals that are cut off at twice their point."""
-    acceptance_panel.set_ylim(0, 102)
-    speed_panel.axhline(1, color=style.INK, linewidth=1)
-    highest = 1.0
-    for number, (name, spots) in enumerate(lines.items()):
-        look = style.line(marks[name], number)
-        shares = [(spot.position, 100 * spot.rate) for spot in spots if spot.rate is not None]
-        if shares:
-            acceptance_panel.plot(*zip(*shares, strict=True), **look)
-        places, ratios = [spot.position for spot in spots], [spot.ratio for spot in spots]
-        speed_panel.plot(places, ratios, label=style.shorten(name, 34), **look)
-        tops = [(spot, min(spot.interval.high, 2 * spot.ratio)) for spot in spots if spot.interval]
-        for spot, top in tops:
-            if spot.interval:
-                speed_panel.vlines(spot.position, spot.interval.low, top, color=marks[name].colour, linewidth=1.4)
-        highest = max(highest, *ratios, *(top for _, top in tops))
-    speed_panel.set_ylim(0, 1.12 * highest)
-    for panel in (acceptance_panel, speed_panel):
-        panel.grid(axis="y")
+def _intervals(panel: Axes, points: Sequence[tuple[float, AxisRow]], mark: style.Mark) -> Iterator[float]:
+    """Draw the intervals of speed-ups, and yield their ends; they are cut off at twice their point."""
+    for x, row in points:
+        if row.speedup and (limits := row.speedup.interval):
+            top = min(limits.high, 2 * (row.ratio or 0.0))
+            panel.vlines(x, limits.low, top, color=mark.colour, linewidth=1.4)
+            yield top
 
 
 def draw_pareto(analysis: Analysis) -> Figure | None:
