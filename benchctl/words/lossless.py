@@ -71,6 +71,14 @@ UNSCORED = {
 """Why answers, or a divergence, were not scored; each the end of a sentence."""
 
 ARMS = {
+    "baseline-speculates": "The baseline speculates itself, so it is not the target alone; {identical} of "
+    "{of_prompts} got the same answer from both.",
+    "nothing-judged": "{not_compared}, and nothing was measured one request at a time.",
+    "not-compared": "{not_compared}, so that answers are not compared here.",
+    "judged-elsewhere": "{not_compared}; whether the arm is lossless is judged where {judged_where}.",
+    "unfit-answers": "{answers_are} missing, failed or damaged ({first}).",
+    "degenerate-answers": "{answers_are} degenerate where the baseline's is sound ({first}).",
+    "servers-differ": "It differs, and does not speculate: the servers differ in something else{reports}.",
     "not-audited": "Its whole answers were not scored, so there is no verdict on them.",
     "vouched": "That speculation alone differs between the servers is taken from engine.{key}.",
     "control-is-target": "Without speculation its server gives the target's answers ({control}).",
@@ -83,12 +91,6 @@ NOISE_METHODS = {
     "unchanged": "none of {count} prefixes changed at all",
     "quantile": "exceeded by noise in 1 of {runs} runs of {tokens:,} tokens; by ",
 }
-
-NOT_COMPARED = {
-    True: OVERLAPPING,
-    False: SAMPLED,
-}
-"""Why equal and different answers show nothing: of overlapping requests, and of sampled answers."""
 
 
 def worded(judged: Losslessness) -> Losslessness:
@@ -205,13 +207,27 @@ def noise_sentence(noise: NoiseFloor) -> str:
 def arm_sentence(reason: Reason, judged: Losslessness) -> str:
     """Return a reason of an arm's verdict in a sentence or several."""
     if reason.code in ARMS:
-        return ARMS[reason.code].format(**reason.values)
+        return ARMS[reason.code].format(**reason.values, **_derived(reason.values))
+    if reason.code in ("audit", "power") and judged.audit is not None:
+        return audit_sentence(judged.audit) if reason.code == "audit" else power_sentence(judged.audit)
+    if reason.code == "control" and judged.control is not None:
+        return control_sentence(judged.control)
     return _ARMS[reason.code](reason.values, judged)
 
 
-def _baseline_speculates(values: dict[str, Any], _: Losslessness) -> str:
-    same = f"{values['identical']} of {_prompts(values['prompts'])} got the same answer from both"
-    return f"The baseline speculates itself, so it is not the target alone; {same}."
+def _derived(values: dict[str, Any]) -> dict[str, str]:
+    """Return the parts of sentences that values decide."""
+    derived = {}
+    if "overlapping" in values:
+        derived["not_compared"] = OVERLAPPING if values["overlapping"] else SAMPLED
+        derived["judged_where"] = "one request at a time was measured" if values["overlapping"] else "they are greedy"
+    if "prompts" in values:
+        derived["of_prompts"] = _prompts(values["prompts"])
+    if "count" in values:
+        derived["answers_are"] = "1 answer is" if values["count"] == 1 else f"{values['count']} answers are"
+    if "reported" in values:
+        derived["reports"] = _reports(values)
+    return derived
 
 
 def _differing(values: dict[str, Any], _: Losslessness) -> str:
@@ -252,43 +268,6 @@ def _undetermined(values: dict[str, Any], judged: Losslessness) -> str:
     return f"{'; '.join(parts) or 'There is nothing to compare'}."
 
 
-def _nothing_judged(values: dict[str, Any], _: Losslessness) -> str:
-    return f"{NOT_COMPARED[values['overlapping']]}, and nothing was measured one request at a time."
-
-
-def _not_compared(values: dict[str, Any], _: Losslessness) -> str:
-    return f"{NOT_COMPARED[values['overlapping']]}, so that answers are not compared here."
-
-
-def _judged_elsewhere(values: dict[str, Any], _: Losslessness) -> str:
-    condition = "one request at a time was measured" if values["overlapping"] else "they are greedy"
-    return f"{NOT_COMPARED[values['overlapping']]}; whether the arm is lossless is assessed where {condition}."
-
-
-def _unfit(values: dict[str, Any], _: Losslessness) -> str:
-    return f"{_answers(values['count'])} missing, failed or damaged ({values['first']})."
-
-
-def _degenerate_answers(values: dict[str, Any], _: Losslessness) -> str:
-    return f"{_answers(values['count'])} degenerate where the baseline's is sound ({values['first']})."
-
-
-def _audit(_: dict[str, Any], judged: Losslessness) -> str:
-    return audit_sentence(judged.audit) if judged.audit else ""
-
-
-def _power(_: dict[str, Any], judged: Losslessness) -> str:
-    return power_sentence(judged.audit) if judged.audit else ""
-
-
-def _control(_: dict[str, Any], judged: Losslessness) -> str:
-    return control_sentence(judged.control) if judged.control else ""
-
-
-def _servers_differ(values: dict[str, Any], _: Losslessness) -> str:
-    return f"It differs, and does not speculate: the servers differ in something else{_reports(values)}."
-
-
 def _two_causes(values: dict[str, Any], _: Losslessness) -> str:
     advice = (
         f"To tell them apart measure a server that is started as the arm's without speculation, as arm "
@@ -315,19 +294,9 @@ def _lossy(values: dict[str, Any], _: Losslessness) -> str:
 
 
 _ARMS: dict[str, Callable[[dict[str, Any], Losslessness], str]] = {
-    "baseline-speculates": _baseline_speculates,
     "differing": _differing,
     "identical": _identical,
     "undetermined": _undetermined,
-    "nothing-judged": _nothing_judged,
-    "not-compared": _not_compared,
-    "judged-elsewhere": _judged_elsewhere,
-    "unfit-answers": _unfit,
-    "degenerate-answers": _degenerate_answers,
-    "audit": _audit,
-    "power": _power,
-    "control": _control,
-    "servers-differ": _servers_differ,
     "speculation-or-servers": _two_causes,
     "lossy-by-design": _lossy,
 }
@@ -408,10 +377,6 @@ def _count(number: int, word: str) -> str:
 
 def _prompts(count: int) -> str:
     return f"{count} {plural(count, 'prompt')}"
-
-
-def _answers(count: int) -> str:
-    return "1 answer is" if count == 1 else f"{count} answers are"
 
 
 def _and_more(count: int) -> str:

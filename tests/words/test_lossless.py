@@ -14,7 +14,8 @@ from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.words import lossless as words
 
 ROOM = Path(__file__).parents[2] / "benchctl" / "lossless"
-PER_CALL = {"flawed", "unstable", "few-prefixes", "no-noise", "few", "unchanged", "quantile"}
+PER_CALL = {"flawed", "unstable", "few-prefixes", "no-noise", "few", "unchanged", "quantile",
+            "audit", "power", "control"}  # fmt: skip
 """Codes whose text a function makes."""
 
 
