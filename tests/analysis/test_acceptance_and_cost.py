@@ -23,7 +23,7 @@ DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4, "min"
 
 
 def overall(analysis: Analysis) -> Acceptance:
-    return next(one for one in analysis.acceptance if one.task == "all")
+    return next(item for item in analysis.acceptance if item.task == "all")
 
 
 def spec(make_record: Any, index: int = 0, **more: Any) -> Any:
@@ -34,13 +34,13 @@ def spec(make_record: Any, index: int = 0, **more: Any) -> Any:
 
 def test_rates_lengths_and_positions(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     records = [make_record(), spec(make_record)]
-    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
-    assert (found.drafted, found.accepted, found.rounds) == (16, 6, 4)
-    assert found.rate == pytest.approx(6 / 16)
-    assert found.acceptance_length == pytest.approx(1 + 6 / 4)
-    assert found.tokens_per_round == pytest.approx(10 / 4)
-    assert found.position_unconditional == pytest.approx([0.75, 0.5, 0.25, 0.0])
-    assert found.position_conditional == pytest.approx([0.75, 2 / 3, 0.5, 0.0])
+    overall_row = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    assert (overall_row.drafted, overall_row.accepted, overall_row.rounds) == (16, 6, 4)
+    assert overall_row.rate == pytest.approx(6 / 16)
+    assert overall_row.acceptance_length == pytest.approx(1 + 6 / 4)
+    assert overall_row.tokens_per_round == pytest.approx(10 / 4)
+    assert overall_row.position_unconditional == pytest.approx([0.75, 0.5, 0.25, 0.0])
+    assert overall_row.position_conditional == pytest.approx([0.75, 2 / 3, 0.5, 0.0])
 
 
 def test_steps_without_a_draft_count_where_they_are_reported(
@@ -49,10 +49,10 @@ def test_steps_without_a_draft_count_where_they_are_reported(
     # One answer tells nine plain steps (20 tokens: the first, 4 rounds, 6 accepted, 9 plain), the other does not.
     plain = spec(make_record, n_predicted=20, token_ids=None, plain_steps=9, text="twenty tokens")
     records = [make_record(), make_record(index=1), plain, spec(make_record, 1)]
-    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 2))))
-    assert found.acceptance_length == pytest.approx(1 + 6 / 4)
-    assert found.plain_steps == 9
-    assert found.tokens_per_step == pytest.approx((19 + 10) / (13 + 4)), (
+    overall_row = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 2))))
+    assert overall_row.acceptance_length == pytest.approx(1 + 6 / 4)
+    assert overall_row.plain_steps == 9
+    assert overall_row.tokens_per_step == pytest.approx((19 + 10) / (13 + 4)), (
         "9 + 4 steps, and 4, in the answer that does not tell"
     )
 
@@ -60,14 +60,14 @@ def test_steps_without_a_draft_count_where_they_are_reported(
 def test_an_arm_that_accepted_nothing_makes_one_token_a_step(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
-    nothing = {"draft_n": 4, "draft_n_accepted": 0, "rounds": 1, "accepted_by_position": [0, 0, 0, 0]}
+    counts = {"draft_n": 4, "draft_n_accepted": 0, "rounds": 1, "accepted_by_position": [0, 0, 0, 0]}
     records = [
         make_record(n_predicted=109, token_ids=None),
-        make_record("spec_d4", n_predicted=109, token_ids=None, **nothing),
+        make_record("spec_d4", n_predicted=109, token_ids=None, **counts),
     ]
-    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
-    assert found.tokens_per_step == 1.0
-    assert found.accepted_in_round == [1, 0, 0, 0, 0]
+    overall_row = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    assert overall_row.tokens_per_step == 1.0
+    assert overall_row.accepted_in_round == [1, 0, 0, 0, 0]
 
 
 def test_drafts_of_unequal_length_do_not_count_against_the_late_positions(
@@ -77,14 +77,14 @@ def test_drafts_of_unequal_length_do_not_count_against_the_late_positions(
     counters: dict[str, Any] = {"draft_n": 10, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [4, 1, 1, 0]}
     counters |= {"drafted_by_position": [4, 2, 2, 2], "accepted_by_length": [2, 0, 0, 4]}
     records = [make_record(), spec(make_record, **counters)]
-    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
-    assert found.position_unconditional == pytest.approx([1.0, 0.25, 0.25, 0.0])
-    assert found.position_rate == pytest.approx([1.0, 0.5, 0.5, 0.0])
-    assert found.position_conditional == pytest.approx([1.0, 0.5, 1.0, 0.0])
-    assert found.position_drafted == [4, 2, 2, 2]
-    assert found.draft_lengths == [2, 0, 0, 2]
-    assert found.length_rate == [1.0, None, None, 0.5]
-    assert found.accepted_in_round == [0, 3, 0, 1, 0]
+    overall_row = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    assert overall_row.position_unconditional == pytest.approx([1.0, 0.25, 0.25, 0.0])
+    assert overall_row.position_rate == pytest.approx([1.0, 0.5, 0.5, 0.0])
+    assert overall_row.position_conditional == pytest.approx([1.0, 0.5, 1.0, 0.0])
+    assert overall_row.position_drafted == [4, 2, 2, 2]
+    assert overall_row.draft_lengths == [2, 0, 0, 2]
+    assert overall_row.length_rate == [1.0, None, None, 0.5]
+    assert overall_row.accepted_in_round == [0, 3, 0, 1, 0]
 
 
 def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
@@ -98,10 +98,10 @@ def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
         spec(make_record, 1, **few),
         spec(make_record, task="b", **few),
     ]
-    found = overall(analyse_run(make_run(records)))
-    assert found.rate == pytest.approx(14 / 24)
-    assert found.rate_by_request == pytest.approx((6 / 16 + 1 + 1) / 3)
-    assert found.rate_by_task == pytest.approx((10 / 20 + 1) / 2)
+    overall_row = overall(analyse_run(make_run(records)))
+    assert overall_row.rate == pytest.approx(14 / 24)
+    assert overall_row.rate_by_request == pytest.approx((6 / 16 + 1 + 1) / 3)
+    assert overall_row.rate_by_task == pytest.approx((10 / 20 + 1) / 2)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_drafts_by_position_that_contradict_are_named(
     make_record: Any, make_run: Any, counters: dict[str, Any], message: str
 ) -> None:
     analysis = analyse_run(make_run([make_record(), spec(make_record, **counters)]))
-    assert any(one.id == "contradictory-counters" and seen(one).startswith(message) for one in analysis.warnings)
+    assert any(item.id == "contradictory-counters" and seen(item).startswith(message) for item in analysis.warnings)
 
 
 def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: A
         records += [make_record("d4", n, **counters) for n in range(4)]
         records += [make_record("d8", n, **(counters | deeper)) for n in range(4)]
         analysis = analyse_run(make_run(records, make_manifest(kinds, 4, 1)))
-        return [seen(one) for one in analysis.warnings if one.id == "depth-without-effect"]
+        return [seen(item) for item in analysis.warnings if item.id == "depth-without-effect"]
 
     (message,) = warned({})
     assert message == "d4 (depth 4) and d8 (depth 8) drafted and accepted the same numbers in all 4 answers."
@@ -139,10 +139,10 @@ def test_the_limit_on_tokens_may_cut_off_most_of_a_round(make_record: Any, make_
     # Two tokens: the first, and one of the five that the only round made.
     cut = {"draft_n": 4, "draft_n_accepted": 4, "rounds": 1, "accepted_by_position": [1, 1, 1, 1]}
     short = make_record("spec_d4", n_predicted=2, token_ids=None, **cut)
-    found = overall(
+    overall_row = overall(
         analyse_run(make_run([make_record(n_predicted=2, token_ids=None), short], make_manifest(DEPTH_4, 1, 1)))
     )
-    assert (found.rate, found.rounds, found.acceptance_length) == (1.0, 1, 5.0)
+    assert (overall_row.rate, overall_row.rounds, overall_row.acceptance_length) == (1.0, 1, 5.0)
 
 
 def test_where_no_position_is_told_the_end_may_cut_off_a_draft_of_the_recipes_depth(
@@ -153,7 +153,7 @@ def test_where_no_position_is_told_the_end_may_cut_off_a_draft_of_the_recipes_de
     records = [make_record(n_predicted=2, token_ids=None), spec(make_record, n_predicted=2, token_ids=None, **past)]
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1)))
     assert overall(analysis).rate == 1.0
-    assert "contradictory-counters" not in {found.id for found in analysis.warnings}
+    assert "contradictory-counters" not in {overall_row.id for overall_row in analysis.warnings}
 
 
 def test_a_grammar_may_leave_rounds_without_a_draft(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -165,8 +165,8 @@ def test_a_grammar_may_leave_rounds_without_a_draft(make_record: Any, make_run: 
 
 def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: Any) -> None:
     analysis = analyse_run(make_run([make_record(), make_record("spec_d4")]))
-    found = overall(analysis)
-    assert found == Acceptance(
+    overall_row = overall(analysis)
+    assert overall_row == Acceptance(
         arm="spec_d4",
         task="all",
         drafted=None,
@@ -185,12 +185,12 @@ def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: 
 
 def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, make_run: Any) -> None:
     record = make_record("spec_d4", draft_n=10, draft_n_accepted=5)
-    found = overall(analyse_run(make_run([make_record(), record])))
-    assert (found.rate, found.rounds, found.acceptance_length) == (0.5, None, None)
+    overall_row = overall(analyse_run(make_run([make_record(), record])))
+    assert (overall_row.rate, overall_row.rounds, overall_row.acceptance_length) == (0.5, None, None)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("fields", "message"),
     [
         ({"draft_n": 5}, "more draft tokens were accepted than drafted"),
         ({"draft_n": 40, "draft_n_accepted": 30, "accepted_by_position": None}, "than tokens came out"),
@@ -208,13 +208,18 @@ def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, ma
     ],
 )
 def test_a_contradiction_is_reported_and_not_averaged(
-    make_record: Any, make_run: Any, make_manifest: Any, wrong: dict[str, Any], message: str
+    make_record: Any, make_run: Any, make_manifest: Any, fields: dict[str, Any], message: str
 ) -> None:
-    records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
+    records = [
+        make_record("baseline", 0),
+        make_record("baseline", 1),
+        spec(make_record),
+        spec(make_record, 1, **fields),
+    ]
     analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 2, 1)))
     kinds = ("contradictory-counters", "contradicted-count")
-    messages = [seen(one) for one in analysis.warnings if one.id in kinds]
-    assert any(message in one.lower() and "code/1" in one and "code/0" not in one for one in messages), messages
+    messages = [seen(item) for item in analysis.warnings if item.id in kinds]
+    assert any(message in item.lower() and "code/1" in item and "code/0" not in item for item in messages), messages
     assert (overall(analysis).accepted, overall(analysis).rounds) == (6, 4)
 
 
@@ -226,7 +231,7 @@ def test_sound_counters_raise_no_warning(make_record: Any, make_run: Any, make_m
 def test_a_round_deeper_than_the_recipe_is_reported(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     deep = spec(make_record, draft_n=20, accepted_by_position=[2, 1, 1, 1, 1])
     analysis = analyse_run(make_run([make_record(), deep], make_manifest(DEPTH_4, 1, 1)))
-    assert "depth-ignored" in {one.id for one in analysis.warnings}
+    assert "depth-ignored" in {item.id for item in analysis.warnings}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
@@ -265,7 +270,7 @@ def test_every_method_of_a_fixed_depth_has_a_break_even(
 
 
 @pytest.mark.parametrize(
-    ("settings", "drafted", "why"),
+    ("settings", "drafted", "reason"),
     [
         ({"type": "self-del", "max": 4}, 8, "rounds draft 2.0 tokens on average, of 4 at most"),
         # No engine that ran here drafts a tree: this is what SGLang's EAGLE would tell of eight tokens, four deep.
@@ -282,13 +287,13 @@ def test_every_method_of_a_fixed_depth_has_a_break_even(
     ],
 )
 def test_without_a_fixed_depth_there_is_no_break_even_and_it_is_said_why(
-    make_record: Any, make_run: Any, make_manifest: Any, settings: dict[str, Any], drafted: int, why: str
+    make_record: Any, make_run: Any, make_manifest: Any, settings: dict[str, Any], drafted: int, reason: str
 ) -> None:
     manifest = make_manifest({"baseline": None, "spec_d4": settings}, 1, 1)
     analysis = analyse_run(make_run([make_record(rate=10), spec(make_record, rate=5, draft_n=drafted)], manifest))
     cost = analysis.costs[0]
     assert (cost.depth, cost.alpha, cost.predicted, cost.break_even_alpha) == (None, None, None, None)
-    assert analysis.rounds.notes == [f"spec_d4: no break-even and no forecast, since {why}."]
+    assert analysis.rounds.notes == [f"spec_d4: no break-even and no forecast, since {reason}."]
 
 
 def test_steps_without_a_draft_are_not_charged_to_the_rounds(
@@ -356,7 +361,7 @@ def test_no_acceptance_pays_only_when_the_whole_interval_shows_it(
 
 
 @pytest.mark.parametrize(
-    ("evidence", "wrong", "doubt"),
+    ("evidence", "fields", "doubt"),
     [
         ([], {}, None),
         (["log: 8 drafted, 6 accepted: acceptance is unchecked, because …"], {}, "unchecked"),
@@ -365,7 +370,7 @@ def test_no_acceptance_pays_only_when_the_whole_interval_shows_it(
     ],
 )
 def test_acceptance_that_is_in_doubt_is_marked_wherever_it_is_shown(
-    make_record: Any, make_run: Any, make_manifest: Any, evidence: list[str], wrong: dict[str, Any], doubt: str | None
+    make_record: Any, make_run: Any, make_manifest: Any, evidence: list[str], fields: dict[str, Any], doubt: str | None
 ) -> None:
     manifest = make_manifest(DEPTH_4, 2, 1)
     observed = AttestationRecord(state="active", evidence=evidence)
@@ -379,7 +384,12 @@ def test_acceptance_that_is_in_doubt_is_marked_wherever_it_is_shown(
         "wall_s": 1,
     }
     manifest.cells = [Cell.model_validate(cell | {"started_at": "2026-11-21T11:05:00+00:00", "attestation": observed})]
-    records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
+    records = [
+        make_record("baseline", 0),
+        make_record("baseline", 1),
+        spec(make_record),
+        spec(make_record, 1, **fields),
+    ]
     data = make_run(records, manifest)
     analysis = analyse_run(data)
     assert overall(analysis).doubt == analysis.verdicts[0].acceptance_doubt == doubt

@@ -20,7 +20,9 @@ MakeManifest = Callable[..., Manifest]
 
 
 @pytest.fixture
-def found(make_record: MakeRecord, make_run: MakeRun, make_manifest: MakeManifest) -> Callable[..., Accuracy | None]:
+def accuracy_of(
+    make_record: MakeRecord, make_run: MakeRun, make_manifest: MakeManifest
+) -> Callable[..., Accuracy | None]:
     """Analyse texts by (arm, block), a character a prompt: `1` gives the right answer, `x` failed, `c` was cut off."""
 
     def find(texts: dict[tuple[str, int], str], *, answered: bool = True, **manifest: Any) -> Accuracy | None:
@@ -49,9 +51,9 @@ def found(make_record: MakeRecord, make_run: MakeRun, make_manifest: MakeManifes
     return find
 
 
-def test_pairs_are_prompts_in_the_first_block_that_has_both(found: Callable[..., Accuracy]) -> None:
-    both = found({("baseline", 0): "1100x", ("baseline", 1): "11111", ("arm", 0): "x0111", ("arm", 1): "00000"})
-    baseline, arm = both.arms
+def test_pairs_are_prompts_in_the_first_block_that_has_both(accuracy_of: Callable[..., Accuracy]) -> None:
+    result = accuracy_of({("baseline", 0): "1100x", ("baseline", 1): "11111", ("arm", 0): "x0111", ("arm", 1): "00000"})
+    baseline, arm = result.arms
     # The baseline: 1100 of its first block, the last of its second. The arm's pairs: 0 of the second block, then 0111.
     assert (baseline.arm, baseline.baseline, baseline.correct, baseline.prompts) == ("baseline", None, 3, 5)
     assert (arm.prompts, arm.correct, arm.baseline_correct) == (5, 2, 3)
@@ -59,8 +61,8 @@ def test_pairs_are_prompts_in_the_first_block_that_has_both(found: Callable[...,
     assert arm.p == pytest.approx(binomtest(3, 5).pvalue)
 
 
-def test_a_loss_beyond_chance_is_told(found: Callable[..., Accuracy]) -> None:
-    rows = found({("baseline", 0): "1" * 12, ("arm", 0): "0" * 8 + "1" * 4, ("same", 0): "1" * 12}).arms
+def test_a_loss_beyond_chance_is_told(accuracy_of: Callable[..., Accuracy]) -> None:
+    rows = accuracy_of({("baseline", 0): "1" * 12, ("arm", 0): "0" * 8 + "1" * 4, ("same", 0): "1" * 12}).arms
     assert [(row.arm, len(row.lost), row.worse) for row in rows] == [
         ("baseline", 0, False),
         ("arm", 8, True),
@@ -70,26 +72,26 @@ def test_a_loss_beyond_chance_is_told(found: Callable[..., Accuracy]) -> None:
     assert (rows[2].p, rows[2].p_adjusted) == (1.0, 1.0)
 
 
-def test_an_answer_that_was_cut_off_is_counted(found: Callable[..., Accuracy]) -> None:
-    arm = found({("baseline", 0): "111", ("arm", 0): "11c"}).arms[1]
+def test_an_answer_that_was_cut_off_is_counted(accuracy_of: Callable[..., Accuracy]) -> None:
+    arm = accuracy_of({("baseline", 0): "111", ("arm", 0): "11c"}).arms[1]
     assert (arm.correct, arm.cut) == (2, 1)
 
 
 def test_a_target_that_differs_is_compared_with_the_first(
-    found: Callable[..., Accuracy], make_manifest: MakeManifest
+    accuracy_of: Callable[..., Accuracy], make_manifest: MakeManifest
 ) -> None:
     bare = make_manifest({"baseline": None}, 1, 1)
     arms = [
-        bare.arms[0].model_copy(update={"name": f"{of}{kv}", "of": of, "setup": f"s{kv}", "group": f"g{kv}",
-                                        "speculation": None if of == "baseline" else {"type": "ngram-simple"}})
-        for kv, of in product(("_f16", "_q4"), ("baseline", "ngram"))
+        bare.arms[0].model_copy(update={"name": f"{name}{kv}", "of": name, "setup": f"s{kv}", "group": f"g{kv}",
+                                        "speculation": None if name == "baseline" else {"type": "ngram-simple"}})
+        for kv, name in product(("_f16", "_q4"), ("baseline", "ngram"))
     ]  # fmt: skip
     setups = [
         SetupIdentity(name=f"s{kv}", group=f"g{kv}", axes={}, engine=bare.engine, target=bare.target, draft=None)
         for kv in ("_f16", "_q4")
     ]
     texts = {(arm.name, 0): text for arm, text in zip(arms, ("1111", "1110", "1100", "1000"), strict=True)}
-    rows = found(texts, arms=arms, setups=setups, baseline="baseline_f16").arms
+    rows = accuracy_of(texts, arms=arms, setups=setups, baseline="baseline_f16").arms
     assert [(row.arm, row.baseline, len(row.lost)) for row in rows] == [
         ("baseline_f16", None, 0),
         ("ngram_f16", "baseline_f16", 1),
@@ -98,8 +100,8 @@ def test_a_target_that_differs_is_compared_with_the_first(
     ]
 
 
-def test_without_answers_there_is_nothing(found: Callable[..., Accuracy | None]) -> None:
-    assert found({("baseline", 0): "11", ("arm", 0): "10"}, answered=False) is None
+def test_without_answers_there_is_nothing(accuracy_of: Callable[..., Accuracy | None]) -> None:
+    assert accuracy_of({("baseline", 0): "11", ("arm", 0): "10"}, answered=False) is None
 
 
 def test_analysis_json_has_it_only_where_prompts_carry_answers(
@@ -135,9 +137,9 @@ def test_the_loss_that_is_found_in_eight_of_ten_runs(prompts: int, gained: int, 
     assert brute_power(prompts, share + loss - 1 / prompts, share, LEVEL / claims) < POWER
 
 
-def test_few_prompts_can_show_nothing(found: Callable[..., Accuracy]) -> None:
+def test_few_prompts_can_show_nothing(accuracy_of: Callable[..., Accuracy]) -> None:
     assert detectable_loss(5, 5, 0, LEVEL) is None
     assert detectable_loss(24, 8, 0, LEVEL) == pytest.approx(8 / 24)
     assert detectable_loss(24, 7, 0, LEVEL) is None, "there are no more to lose"
-    few = found({("baseline", 0): "11", ("arm", 0): "10"})
+    few = accuracy_of({("baseline", 0): "11", ("arm", 0): "10"})
     assert few.arms[1].detectable is None

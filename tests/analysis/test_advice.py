@@ -49,13 +49,13 @@ def analysis() -> Analysis:
 
 
 def rows_of(analysis: Analysis, manifest: Manifest | None = None) -> list[Advice]:
-    found = decided(analysis, manifest).decision
-    return found.rows if found else []
+    decision = decided(analysis, manifest).decision
+    return decision.rows if decision else []
 
 
 def next_experiment(analysis: Analysis, manifest: Manifest | None = None) -> Experiment | None:
-    found = decided(analysis, manifest).decision
-    return found.next if found else None
+    decision = decided(analysis, manifest).decision
+    return decision.next if decision else None
 
 
 def by_task(analysis: Analysis) -> dict[str, Advice]:
@@ -82,9 +82,9 @@ def test_a_gain_for_some_tasks_alone_is_the_conclusion(analysis: Analysis, for_o
     like_these = Interval(low=1.1 if for_others else 0.9, high=1.5, method="")
     rows = [row.model_copy(update={"like_these": like_these}) for row in analysis.speedups]
     open_overall = with_verdict(analysis.model_copy(update={"speedups": rows}), "ngram_simple", speed="undecided")
-    said = headline(decided(open_overall))
-    assert ("pays here for code (1.30× with ngram_simple)" in said) == for_others
-    assert "code" in said and "ja_chat" not in said and "for no arm" in said
+    sentence = headline(decided(open_overall))
+    assert ("pays here for code (1.30× with ngram_simple)" in sentence) == for_others
+    assert "code" in sentence and "ja_chat" not in sentence and "for no arm" in sentence
 
 
 def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
@@ -197,8 +197,8 @@ def test_an_open_question_needs_more_blocks(analysis: Analysis) -> None:
 def test_of_several_open_questions_the_one_most_likely_to_be_a_gain_is_asked(analysis: Analysis) -> None:
     wide, likely = Interval(low=0.4, high=2.4, method=""), Interval(low=1.2, high=1.7, method="")
     first = with_verdict(analysis, "spec_d4", speed="undecided", speedup=0.9, interval=wide)
-    both = with_verdict(first, "ngram_simple", speed="undecided", speedup=1.4, interval=likely)
-    assert (experiment(both).kind, experiment(both).arms) == ("blocks of an arm", ["ngram_simple"])
+    run = with_verdict(first, "ngram_simple", speed="undecided", speedup=1.4, interval=likely)
+    assert (experiment(run).kind, experiment(run).arms) == ("blocks of an arm", ["ngram_simple"])
 
 
 def test_what_no_number_of_blocks_would_show_is_not_asked(analysis: Analysis) -> None:
@@ -238,11 +238,11 @@ def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> N
 
 
 def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Analysis) -> None:
-    others = Interval(low=0.98, high=1.25, method="")
+    wide = Interval(low=0.98, high=1.25, method="")
     rows = [
-        row.model_copy(update={"like_these": others}) if row.arm == "ngram_simple" else row for row in analysis.speedups
+        row.model_copy(update={"like_these": wide}) if row.arm == "ngram_simple" else row for row in analysis.speedups
     ]
-    fewer = with_verdict(analysis, "ngram_simple", like_these=others).model_copy(update={"speedups": rows})
+    fewer = with_verdict(analysis, "ngram_simple", like_these=wide).model_copy(update={"speedups": rows})
     row = by_task(fewer)["code"]
     assert (row.arm, row.jointly, row.for_others) == ("ngram_simple", True, False)
     result = next_experiment(fewer)
@@ -275,22 +275,22 @@ def test_no_claim_of_a_fallback_is_made_up(analysis: Analysis) -> None:
 
 
 def test_damaged_output_is_never_to_be_measured_further(analysis: Analysis) -> None:
-    one = build_analysis(["baseline", "ngram_simple"])
-    judged = [row.model_copy(update={"verdict": "violation", "counts": {"violation": 2}}) for row in one.losslessness]
-    found = decided(one.model_copy(update={"losslessness": judged})).decision
-    assert found is not None
-    assert (found.next, found.groups[0].fastest, found.groups[0].overall.arm) == (None, None, None)
+    built = build_analysis(["baseline", "ngram_simple"])
+    judged = [row.model_copy(update={"verdict": "violation", "counts": {"violation": 2}}) for row in built.losslessness]
+    decision = decided(built.model_copy(update={"losslessness": judged})).decision
+    assert decision is not None
+    assert (decision.next, decision.groups[0].fastest, decision.groups[0].overall.arm) == (None, None, None)
 
 
-@pytest.mark.parametrize(("slope", "alpha", "found"), [(0.05, 0.8, True), (0.4, 0.1, False)])
-def test_another_depth_is_suggested_only_where_it_would_pay(slope: float, alpha: float, found: bool) -> None:
+@pytest.mark.parametrize(("slope", "alpha", "suggested"), [(0.05, 0.8, True), (0.4, 0.1, False)])
+def test_another_depth_is_suggested_only_where_it_would_pay(slope: float, alpha: float, suggested: bool) -> None:
     fit = SimpleNamespace(setting="draft-simple", depths=[4, 8], intercept=1.1, slope=slope)
     costs = {"overhead": 0.4, "alpha": alpha, "measured": 0.3}
     arms = {depth: SimpleNamespace(arm=f"d{depth}", depth=depth, **costs) for depth in fit.depths}
     settings = [SimpleNamespace(arm=f"d{depth}", setting=f"draft-simple, depth {depth}", lossy=[]) for depth in arms]
     rounds = SimpleNamespace(fits=[fit], units=[])
     analysis: Any = SimpleNamespace(sweep=None, verdicts=settings, rounds=rounds, costs=[*arms.values()])
-    assert (next_experiment_module._another_depth(analysis) is not None) == found
+    assert (next_experiment_module._another_depth(analysis) is not None) == suggested
 
 
 def test_a_depth_behind_a_fall_is_suggested_where_its_width_was_timed() -> None:

@@ -18,9 +18,9 @@ def arm(name: str, tokens: float | None, speedup: float | None, *, depth: int = 
 
 
 def found(*arms: Measured, references: tuple[Reference, ...] = ()) -> BreakEven:
-    made = find_breakeven(arms, references)
-    assert made is not None
-    return made
+    curve = find_breakeven(arms, references)
+    assert curve is not None
+    return curve
 
 
 LINE = (arm("synth_a0", 1.0, 0.4), arm("synth_a50", 2.0, 0.8), arm("synth_a100", 5.0, 2.0))
@@ -40,9 +40,9 @@ def test_where_it_breaks_even() -> None:
 
 def test_of_a_recurrent_target_it_says_that_it_is_pessimistic() -> None:
     for recurrent in (True, False):
-        made = find_breakeven(LINE, recurrent=recurrent)
-        assert made is not None
-        assert any("pessimistic" in note for note in made.notes) == recurrent
+        curve = find_breakeven(LINE, recurrent=recurrent)
+        assert curve is not None
+        assert any("pessimistic" in note for note in curve.notes) == recurrent
 
 
 def wide(name: str, tokens: float, speedup: float) -> Measured:
@@ -52,9 +52,9 @@ def wide(name: str, tokens: float, speedup: float) -> Measured:
 def test_nothing_is_said_that_the_intervals_do_not_show() -> None:
     """A flat curve near 1 with intervals of 12 % neither always pays, nor never, nor breaks even anywhere."""
     for speeds in ((1.0, 1.02, 1.05), (0.97, 0.99, 0.98), (0.8, 1.0, 1.05), (0.95, 1.1, 1.3)):
-        (need,) = found(*(wide(f"synth_{place}", 1.0 + place, speed) for place, speed in enumerate(speeds))).needs
+        (need,) = found(*(wide(f"synth_{index}", 1.0 + index, speed) for index, speed in enumerate(speeds))).needs
         assert (need.outcome, need.tokens, need.alpha, need.alpha_low) == ("undecided", None, None, None)
-    one_block = [arm(f"synth_{place}", 1.0 + place, speed, interval=None) for place, speed in enumerate((0.5, 2.0))]
+    one_block = [arm(f"synth_{index}", 1.0 + index, speed, interval=None) for index, speed in enumerate((0.5, 2.0))]
     assert found(*one_block).needs[0].outcome == "undecided"
 
 
@@ -68,8 +68,8 @@ def test_a_depth_that_never_pays_and_one_that_always_does() -> None:
 
 def test_real_drafts_lie_on_the_curve_or_are_reported_off_it() -> None:
     ends = Interval(low=1.1, high=1.3, method="")
-    made = found(*LINE, arm("spec", 3.0, 1.25, interval=ends), arm("off", 4.0, 1.2, interval=ends))
-    spec, off = (point for point in made.points if point.kind == "draft")
+    curve = found(*LINE, arm("spec", 3.0, 1.25, interval=ends), arm("off", 4.0, 1.2, interval=ends))
+    spec, off = (point for point in curve.points if point.kind == "draft")
     assert [spec.curve, off.curve] == pytest.approx([1.2, 1.6])
     assert (spec.curve_holds, spec.note, off.curve_holds) == (True, None, False)
     assert off.note == "off: the curve gives 1.60× at its 4.00 tokens per round, outside its interval."
@@ -79,10 +79,10 @@ def test_references_stand_at_this_machines_speed() -> None:
     rows = [("Somebody", 4, 3.5), ("Deep", 7, 3.0)]
     references = tuple(Reference(model=model, mode="eagle3", depth=depth, acceptance_length=length)
                        for model, depth, length in rows)  # fmt: skip
-    made = found(*LINE, references=references)
-    (point,) = (point for point in made.points if point.kind == "reference")
+    curve = found(*LINE, references=references)
+    (point,) = (point for point in curve.points if point.kind == "reference")
     assert point.speedup == pytest.approx(1.4)
-    assert made.notes == ["Deep, eagle3, depth 7: this depth was not measured, so the reference is left out."]
+    assert curve.notes == ["Deep, eagle3, depth 7: this depth was not measured, so the reference is left out."]
 
 
 def test_a_run_without_synthetic_arms_has_no_curve() -> None:
@@ -90,5 +90,5 @@ def test_a_run_without_synthetic_arms_has_no_curve() -> None:
 
 
 def test_an_arm_without_rounds_is_listed() -> None:
-    made = found(*LINE, arm("spec", None, 1.2))
-    assert made.notes == ["spec: its rounds or its speed are not reported, so it is not on the curve."]
+    curve = found(*LINE, arm("spec", None, 1.2))
+    assert curve.notes == ["spec: its rounds or its speed are not reported, so it is not on the curve."]

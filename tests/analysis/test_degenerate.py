@@ -57,7 +57,7 @@ def test_loops_of_every_period_are_found_with_their_length(period: int) -> None:
 
 @pytest.mark.parametrize("start", range(10))
 def test_eight_broken_characters_in_a_row_are_found_wherever_they_begin(make_record: Any, start: int) -> None:
-    sound = "".join(chr(97 + place % 26) for place in range(start))
+    sound = "".join(chr(97 + index % 26) for index in range(start))
     result = degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 8} and more", ids=list(range(10))))
     assert result is not None
     assert "broken UTF-8" in result
@@ -72,16 +72,16 @@ def test_a_hostile_text_is_checked_quickly(make_record: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "finish", "other", "found"),
+    ("length", "finish", "other_length", "endless"),
     [(96, "length", 24, True), (96, "length", 25, False), (96, "stop", 10, False)],
 )
 def test_an_answer_that_finds_no_end_where_the_other_does(
-    make_record: Any, length: int, finish: str, other: int, found: bool
+    make_record: Any, length: int, finish: str, other_length: int, endless: bool
 ) -> None:
     ours = make_record(ids=list(range(length)), finish_reason=finish)
-    message = runs_on(ours, make_record(ids=list(range(other)), finish_reason="stop"))
-    assert (message is not None) == found
-    assert runs_on(ours, make_record(ids=list(range(other)), finish_reason="length")) is None
+    message = runs_on(ours, make_record(ids=list(range(other_length)), finish_reason="stop"))
+    assert (message is not None) == endless
+    assert runs_on(ours, make_record(ids=list(range(other_length)), finish_reason="length")) is None
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def run_of(slow: dict[tuple[str, int], float], blocks: int = 5, *, concurrency: 
     return synthetic_run(identities, answers, blocks=blocks, prompts=6)
 
 
-def overall(found: Analysis) -> SpeedUp:
-    return next(row for row in found.speedups if row.task == ALL_TASKS)
+def overall(analysis: Analysis) -> SpeedUp:
+    return next(row for row in analysis.speedups if row.task == ALL_TASKS)
 
 
 def test_a_slow_cell_of_baseline_and_arm_does_not_hide_a_gain() -> None:

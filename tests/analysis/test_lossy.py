@@ -23,18 +23,18 @@ def equal(
     manifest = make_manifest(
         {"baseline": None, "spec": {"type": "draft-simple"}, "real": {"type": "draft-simple"}}, 1, 2
     )
-    written = manifest.model_dump(by_alias=True)
-    for arm in written["arms"]:
+    document = manifest.model_dump(by_alias=True)
+    for arm in document["arms"]:
         arm["lossy"] = LOSSY if arm["name"] == "spec" else []
     records = [make_record(label, block=block) for block in range(2) for label in ("baseline", "spec", "real")]
-    return make_run(records, Manifest.model_validate(written))
+    return make_run(records, Manifest.model_validate(document))
 
 
 def test_the_manifest_is_labelled_and_keeps_the_label(equal: RunData) -> None:
     assert equal.manifest is not None
     assert [arm.lossy for arm in equal.manifest.arms] == [[], LOSSY, []]
-    again = Manifest.model_validate_json(equal.manifest.model_dump_json(by_alias=True))
-    assert [arm.lossy for arm in again.arms] == [[], LOSSY, []]
+    stored = Manifest.model_validate_json(equal.manifest.model_dump_json(by_alias=True))
+    assert [arm.lossy for arm in stored.arms] == [[], LOSSY, []]
 
 
 def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
@@ -54,7 +54,7 @@ def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     arms = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
-    lots = {f"synth_{place}": {"type": "draft-simple", "max": 4} for place in range(8)}
+    lots = {f"synth_{index}": {"type": "draft-simple", "max": 4} for index in range(8)}
     counters = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4}
 
     def run(names: dict[str, Any]) -> Any:
@@ -68,11 +68,13 @@ def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
         ]  # fmt: skip
         return analyse_run(make_run(records, manifest))
 
-    alone, beside = run(arms), run(arms | lots)
-    spec = [next(row for row in one.speedups if row.arm == "spec" and row.task == "all") for one in (alone, beside)]
+    real, mixed = run(arms), run(arms | lots)
+    spec = [
+        next(row for row in analysis.speedups if row.arm == "spec" and row.task == "all") for analysis in (real, mixed)
+    ]
     assert spec[0] == spec[1], "eight more arms must not widen what is claimed of a real one"
-    for verdict in beside.verdicts:
+    for verdict in mixed.verdicts:
         if verdict.arm.startswith("synth"):
             assert verdict.lossless == "violation"
-    assert beside.breakeven is not None
-    assert alone.breakeven is None
+    assert mixed.breakeven is not None
+    assert real.breakeven is None

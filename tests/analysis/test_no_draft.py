@@ -37,10 +37,10 @@ def test_prompts_without_a_draft_count_as_one_where_they_are_shown_to_be(
     assert result.no_draft is not None and result.no_draft.counted
     assert result.no_draft.prompts == 3
     assert result.no_draft.pooled == pytest.approx(1.01, abs=1e-3)
-    whole = 4 / (1 / 1.5 + 3)  # the same pace as the baseline on three of four prompts of equal length
-    assert result.pooled == pytest.approx(whole)
-    assert result.by_block == pytest.approx([whole] * 3), "point and interval come from the same values"
-    assert result.interval is not None and result.interval.low == pytest.approx(whole)
+    pooled = 4 / (1 / 1.5 + 3)  # the same pace as the baseline on three of four prompts of equal length
+    assert result.pooled == pytest.approx(pooled)
+    assert result.by_block == pytest.approx([pooled] * 3), "point and interval come from the same values"
+    assert result.interval is not None and result.interval.low == pytest.approx(pooled)
     assert result.median == pytest.approx(1.0)
 
 

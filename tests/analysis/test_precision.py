@@ -43,19 +43,19 @@ def test_half_a_width_is_a_share_of_the_speed_up(make_record: Any, make_run: Any
 def test_the_width_is_that_of_the_interval_that_is_shown(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     """Of several arms: wide enough for all of them together."""
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}, "other": {"type": "ngram-simple"}}
-    others = [replace(record, label="other") for record in records(make_record, 6, 0.04) if record.label == "spec"]
+    second_arm = [replace(record, label="other") for record in records(make_record, 6, 0.04) if record.label == "spec"]
     manifest = make_manifest(arms, 3, 6, recipe={"blocks": {"half_width": 0.05, "max": 20}})
-    run = make_run([*records(make_record, 6), *others], manifest)
-    found = analyse_run(run)
-    shown = {row.arm: row for row in found.speedups if row.task == ALL_TASKS}
-    assert found.stopping is not None
-    assert found.stopping.half_widths == half_widths(run)
+    run = make_run([*records(make_record, 6), *second_arm], manifest)
+    analysis = analyse_run(run)
+    shown = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
+    assert analysis.stopping is not None
+    assert analysis.stopping.half_widths == half_widths(run)
     for arm, width in half_widths(run).items():
         row = shown[arm]
         assert row.interval is not None and row.pooled is not None
         assert width == pytest.approx((row.interval.high - row.interval.low) / 2 / row.pooled)
     widest = max(width for width in half_widths(run).values() if width is not None)
-    assert f"The widest interval is ±{100 * widest:.1f} %" in stopping.sentence(found.stopping)
+    assert f"The widest interval is ±{100 * widest:.1f} %" in stopping.sentence(analysis.stopping)
 
 
 def test_an_arm_without_answers_is_not_waited_for_and_one_without_an_interval_is(
@@ -88,11 +88,11 @@ def test_what_auto_came_to_is_recomputed(make_record: Any, make_run: Any, make_m
     stored = Stopped(reason="reached", half_widths={"spec": 0.5})  # what the run wrote down is not believed
     manifest = make_manifest(arms, 3, 6, recipe={"blocks": rule}, stopped=stored, spent_s=120.0)
     run = make_run(records(make_record, 6), manifest)
-    found = analyse_run(run).stopping
-    assert found is not None
-    assert found.half_widths == half_widths(run)
-    assert (found.reason, found.blocks, found.max_blocks, found.budget_min) == ("reached", 6, 20, 30.0)
-    assert found.half_width == 0.05
+    result = analyse_run(run).stopping
+    assert result is not None
+    assert result.half_widths == half_widths(run)
+    assert (result.reason, result.blocks, result.max_blocks, result.budget_min) == ("reached", 6, 20, 30.0)
+    assert result.half_width == 0.05
     assert analyse_run(run, baseline="spec").stopping is None, "the run did not stop by what other baselines show"
 
 
@@ -101,9 +101,9 @@ def test_an_unfinished_run_says_so_and_a_fixed_run_has_no_stopping(
 ) -> None:
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
     unfinished = make_manifest(arms, 3, 2, recipe={"blocks": {"max": 9}})
-    found = analyse_run(make_run(records(make_record, 2), unfinished)).stopping
-    assert found is not None
-    assert (found.reason, found.half_widths) == (None, {"spec": None})
+    result = analyse_run(make_run(records(make_record, 2), unfinished)).stopping
+    assert result is not None
+    assert (result.reason, result.half_widths) == (None, {"spec": None})
     assert analyse_run(make_run(records(make_record, 2))).stopping is None
     assert (
         analyse_run(make_run(records(make_record, 2), make_manifest(arms, 3, 2, recipe={"blocks": 2}))).stopping is None

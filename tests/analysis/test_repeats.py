@@ -30,7 +30,7 @@ def test_a_repeated_prompt_of_a_drafter_that_remembers_is_reported(
     make_record: Any, make_run: Any, make_manifest: Any, kind: Any
 ) -> None:
     warnings = warned(make_record, make_run, make_manifest, kind)
-    assert [(found, where) for found, where, _ in warnings] == [("repeated-prompts", "spec")]
+    assert [(caution, where) for caution, where, _ in warnings] == [("repeated-prompts", "spec")]
     assert warnings[0][2].startswith("Sent before to the same process: 3 records (block 1, spec, code/1;")
 
 
@@ -67,8 +67,8 @@ def test_acceptance_of_new_and_repeated_prompts_is_reported(
     ]
     analysis = analyse_run(make_run(records, make_manifest(arms, 2, 1)))
     (message,) = [seen(warning) for warning in analysis.warnings if warning.id == "repeated-prompts"]
-    new, again = "25.0 % at 10 tok/s where a prompt was new", "87.5 % at 15 tok/s where it was repeated"
-    assert message.endswith(f"Accepted: {new}, {again}.")
+    new, repeated = "25.0 % at 10 tok/s where a prompt was new", "87.5 % at 15 tok/s where it was repeated"
+    assert message.endswith(f"Accepted: {new}, {repeated}.")
 
 
 def test_the_engine_declares_which_types_remember(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -104,7 +104,7 @@ def test_blocks_of_an_endpoint_ask_the_same_process_again(make_record: Any, make
         for arm in arms
     ]
     (warning,) = [
-        found for found in analyse_run(make_run(records, manifest)).warnings if found.id == "repeated-prompts"
+        caution for caution in analyse_run(make_run(records, manifest)).warnings if caution.id == "repeated-prompts"
     ]
     assert "2 records (block 2, spec, code/0; block 3, spec, code/0)" in seen(warning)
     assert "25.0 %" in seen(warning)

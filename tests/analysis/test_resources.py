@@ -32,7 +32,7 @@ def cell(arm: str, block: int, joules: dict[str, float], seconds: float = 10.0, 
     )
 
 
-def found(*cells: Cell, **more: Any) -> list[Resources]:
+def resources_of(*cells: Cell, **more: Any) -> list[Resources]:
     arms = {"baseline": None, "spec": {"type": "draft-simple"}}
     manifest = build_manifest(arms, 1, 2, **more).model_copy(update={"cells": list(cells)})
     records = [build_record(arm, block=block) for arm in arms for block in (0, 1)]  # eleven tokens each
@@ -41,7 +41,7 @@ def found(*cells: Cell, **more: Any) -> list[Resources]:
 
 def test_energy_is_over_all_tokens_and_idle_is_beside_it() -> None:
     idle = IdlePower(seconds=5.0, watts={"processor": 2.0, "gpu": 8.0})
-    baseline, spec = found(
+    baseline, spec = resources_of(
         *(cell("baseline", block, {"processor": 50.0 + block, "gpu": 200.0}) for block in (0, 1)),
         *(cell("spec", block, {"processor": 20.0, "gpu": 100.0}, seconds=5.0) for block in (0, 1)),
         idle=idle,
@@ -56,7 +56,7 @@ def test_energy_is_over_all_tokens_and_idle_is_beside_it() -> None:
 
 
 def test_a_block_without_energy_takes_its_tokens_with_it() -> None:
-    baseline, _ = found(cell("baseline", 0, {"processor": 110.0}), cell("baseline", 1, {}))
+    baseline, _ = resources_of(cell("baseline", 0, {"processor": 110.0}), cell("baseline", 1, {}))
     assert baseline.joules_per_token == pytest.approx(10.0)
     assert baseline.above_idle_per_token is None, "idle power was not measured"
 
@@ -64,13 +64,13 @@ def test_a_block_without_energy_takes_its_tokens_with_it() -> None:
 def test_unreported_energy_has_its_reason() -> None:
     energy = {"baseline": {"processor": 1.0}, "spec": {"processor": 1.0}}
     cells = [cell(arm, 0, joules) for arm, joules in energy.items()]
-    assert {one.untold for one in found(*cells, recipe={"schedule": "interleaved"})} == {TOGETHER}
+    assert {resource.untold for resource in resources_of(*cells, recipe={"schedule": "interleaved"})} == {TOGETHER}
     endpoint = EngineIdentity(
         kind="openai", binary=None, found_in="url", version=None, build=None, commit=None, speculation_types=[]
     )
-    assert {one.untold for one in found(*cells, engine=endpoint)} == {ELSEWHERE}
-    assert all(one.joules_per_token is None for one in found(*cells, engine=endpoint))
-    assert {one.untold for one in found(cell("baseline", 0, {}))} == {"there is no RAPL", NOT_RECORDED}
+    assert {resource.untold for resource in resources_of(*cells, engine=endpoint)} == {ELSEWHERE}
+    assert all(resource.joules_per_token is None for resource in resources_of(*cells, engine=endpoint))
+    assert {resource.untold for resource in resources_of(cell("baseline", 0, {}))} == {"there is no RAPL", NOT_RECORDED}
 
 
 def test_memory_is_the_most_of_all_blocks_and_swap_warns() -> None:
@@ -79,7 +79,7 @@ def test_memory_is_the_most_of_all_blocks_and_swap_warns() -> None:
         cell("baseline", 1, {}, resident=300 * MIB, swapped=0),
         cell("spec", 0, {}, resident=200 * MIB, swapped=64 * MIB, spilled="20 of 29 layers are on the GPU"),
     ]
-    baseline, spec = found(*cells)
+    baseline, spec = resources_of(*cells)
     assert (baseline.resident_bytes, baseline.checkpoint_bytes, baseline.device_bytes) == (300 * MIB, 7, None)
     assert spec.swapped_bytes == 64 * MIB
     manifest = build_manifest({"baseline": None, "spec": {}}, 1, 2).model_copy(update={"cells": cells})
@@ -93,7 +93,7 @@ def test_what_the_sensors_showed_is_averaged_over_the_time_of_the_cells() -> Non
         watch = WatchRecord(wall_s=seconds, series=series)
         return cell("baseline", block, {}, resident=MIB).model_copy(update={"watch": watch})
 
-    rows = found(watched(0, 10.0, gpu_w=[100.0, 200.0], gpu_c=[50.0]), watched(1, 30.0, gpu_w=[70.0]))
+    rows = resources_of(watched(0, 10.0, gpu_w=[100.0, 200.0], gpu_c=[50.0]), watched(1, 30.0, gpu_w=[70.0]))
     assert rows[0].means == {"gpu_w": 90.0, "gpu_c": 50.0}
     table = resources(Analysis.model_construct(resources=rows, verdicts=[]))
     (power,) = [column for column in table.visible_columns if column.key == "mean_gpu_w"]
@@ -101,7 +101,7 @@ def test_what_the_sensors_showed_is_averaged_over_the_time_of_the_cells() -> Non
 
 
 @pytest.mark.parametrize(
-    ("device", "listed", "taken", "told"),
+    ("device", "listed", "used", "reported"),
     [
         ("vulkan", [], None, True),
         ("vulkan", [], 5, False),
@@ -111,13 +111,13 @@ def test_what_the_sensors_showed_is_averaged_over_the_time_of_the_cells() -> Non
     ],
 )
 def test_a_gpu_whose_memory_is_not_reported_has_a_line(
-    device: str, listed: list[str], taken: int | None, told: bool
+    device: str, listed: list[str], used: int | None, reported: bool
 ) -> None:
     engine = EngineIdentity(
         kind="llama.cpp", binary="x", found_in="PATH", version=None, build=None, commit=None, speculation_types=[],
         details={"devices": listed},
     )  # fmt: skip
-    cells = [cell(arm, 0, {}, resident=MIB, device=taken) for arm in ("baseline", "spec")]
-    rows = found(*cells, engine=engine, recipe={"engine": {"device": device}})
+    cells = [cell(arm, 0, {}, resident=MIB, device=used) for arm in ("baseline", "spec")]
+    rows = resources_of(*cells, engine=engine, recipe={"engine": {"device": device}})
     table = resources(Analysis.model_construct(resources=rows, verdicts=[]))
-    assert ("GPU memory is not reported" in str(table.note)) is told
+    assert ("GPU memory is not reported" in str(table.note)) is reported

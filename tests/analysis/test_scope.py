@@ -26,16 +26,16 @@ def test_lengths_and_requests_are_counted_from_the_records(make_record: Any, mak
         temperature=0.0, concurrency=1, rate=None, requests_per_process=3, prompts=2, blocks=1, prompt_tokens=(30, 40),
         answer_tokens=(5, 6), answer_characters=None, prompt_cache=False, turn=1,
     )  # fmt: skip
-    known = judged.model_copy(
+    limited = judged.model_copy(
         update={"differing_limit": 0.089, "power": DetectionPower(nats=0.3, chance=0.32, prompts=48)}
     )
-    assert scope_sentence(judged.scope, known) == (
+    assert scope_sentence(judged.scope, limited) == (
         "Scope: greedy, one request at a time, at most 3 requests per process, prompts of 30 to 40 tokens, "
         "answers of 5 to 6 tokens, prompt cache off, first turn, "
         "identical arms differ on at most 8.9 % of prompts like these (95 %; power 32.0 %, "
         "80.0 % with about 48 prompts)."
     )
-    never_scored = known.model_copy(update={"verdict": "identical", "power": None})
+    never_scored = limited.model_copy(update={"verdict": "identical", "power": None})
     assert "power not measured: `benchctl verify-lossless --arm spec` measures it" in scope_lines([never_scored])[0]
     failed = never_scored.model_copy(update={"power_lacking": "the engine failed"})
     assert "(95 %; power not measured: the engine failed)" in scope_lines([failed])[0]
@@ -57,8 +57,8 @@ def test_what_is_not_stored_is_not_assumed(make_record: Any, make_run: Any) -> N
 def test_arms_of_a_condition_share_a_line(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), prompts=12))
     judged = analyse_run(open_run(tmp_path / "run")).losslessness
-    alone = [row for row in judged if row.scope and row.scope.concurrency == 1]
-    assert [row.verdict for row in alone] == ["identical"]
+    single = [row for row in judged if row.scope and row.scope.concurrency == 1]
+    assert [row.verdict for row in single] == ["identical"]
     (line,) = scope_lines(judged)  # of what is not judged nothing is said
     assert "one request at a time" in line
     assert "at most 22 % of prompts like these" in line

@@ -74,21 +74,24 @@ def sums(run: RunData, arm: str, *, alone: bool = False) -> list[list[float]]:
     `alone`: against the first cell alone.
     """
     assert run.manifest is not None
-    again = next(arm.name for arm in run.manifest.arms if arm.again)
-    at: dict[str, dict[tuple[Any, ...], Any]] = defaultdict(dict)
+    second_name = next(arm.name for arm in run.manifest.arms if arm.again)
+    by_arm: dict[str, dict[tuple[Any, ...], Any]] = defaultdict(dict)
     for record in run.records:
         rate = record.tok_per_sec if record.client_tok_per_sec is None else record.client_tok_per_sec
         if record.phase == "measure" and record.error is None and record.n_predicted and rate:
             after = record.n_predicted - 1
             times = (after, after / rate, record.n_predicted, record.e2e_s)
-            at[record.label][record.block, record.task, record.prompt_idx] = times
+            by_arm[record.label][record.block, record.task, record.prompt_idx] = times
     rows = []
-    for place, ours in at[arm].items():
-        if place in at[run.manifest.baseline]:
-            n, s, whole_n, whole_s = at[run.manifest.baseline][place]
-            if place in at[again] and not alone:
-                more = at[again][place]
-                s, whole_s = (s + more[1] / more[0] * n) / 2, (whole_s + more[3] / more[2] * whole_n) / 2
+    for key, ours in by_arm[arm].items():
+        if key in by_arm[run.manifest.baseline]:
+            n, s, whole_n, whole_s = by_arm[run.manifest.baseline][key]
+            if key in by_arm[second_name] and not alone:
+                second_sums = by_arm[second_name][key]
+                s, whole_s = (
+                    (s + second_sums[1] / second_sums[0] * n) / 2,
+                    (whole_s + second_sums[3] / second_sums[2] * whole_n) / 2,
+                )
             rows.append([*ours, n, s, whole_n, whole_s])
     return rows
 
@@ -107,7 +110,7 @@ def compared(analysis: Analysis) -> Iterator[tuple[str, Any]]:
 def test_every_speed_up_is_over_both_cells(found: tuple[RunData, Analysis]) -> None:
     run, analysis = found
     frame = make_frame(run.records, run.manifest)
-    seen = 0
+    checked = 0
     for arm, row in compared(analysis):
         rows = sums(run, arm)
         assert row.pooled == pytest.approx(ratio(rows, 0))
@@ -119,8 +122,8 @@ def test_every_speed_up_is_over_both_cells(found: tuple[RunData, Analysis]) -> N
         number = frame.arms.index(arm)
         assert find_whole_speedup(frame, number).pooled == pytest.approx(row.end_to_end)
         assert find_latency_speedup(frame, number)[0] == pytest.approx(row.end_to_end)
-        seen += 1
-    assert seen >= 2
+        checked += 1
+    assert checked >= 2
 
 
 def test_what_a_round_costs_gives_the_speed_up_back(found: tuple[RunData, Analysis]) -> None:
@@ -161,11 +164,11 @@ def test_levels_are_over_both_cells(found: tuple[RunData, Analysis]) -> None:
 def test_the_second_cell_is_held_against_the_first_alone(found: tuple[RunData, Analysis]) -> None:
     run, analysis = found
     assert run.manifest is not None
-    again = next(arm.name for arm in run.manifest.arms if arm.again)
+    second_name = next(arm.name for arm in run.manifest.arms if arm.again)
     (noise,) = (row for row in analysis.second_cells if row.task == ALL_TASKS)
-    assert noise.arm == again
-    rows = sums(run, again, alone=True)
+    assert noise.arm == second_name
+    rows = sums(run, second_name, alone=True)
     assert noise.pooled == pytest.approx(ratio(rows, 0))
     assert noise.end_to_end == pytest.approx(ratio(rows, 2))
     for rows_of_arms in (analysis.speedups, analysis.verdicts, analysis.costs):
-        assert again not in {row.arm for row in rows_of_arms}
+        assert second_name not in {row.arm for row in rows_of_arms}

@@ -38,9 +38,9 @@ def test_a_block_that_broke_off_is_left_out() -> None:
     table = rates(PROMPTS, np.full((3, 4), 8.0), seconds)
     assert table.full_blocks.tolist() == [True, False, True]
     assert not table.timed_prompts[1:].any()
-    whole = table.in_blocks(table.full_blocks).at(PROMPTS[:2])
-    assert whole.timed_prompts.tolist() == [True, True] and whole.prompts == tuple(PROMPTS[:2])
-    assert whole.measured(whole.timed_prompts).value == pytest.approx(8.0)
+    complete = table.in_blocks(table.full_blocks).at(PROMPTS[:2])
+    assert complete.timed_prompts.tolist() == [True, True] and complete.prompts == tuple(PROMPTS[:2])
+    assert complete.measured(complete.timed_prompts).value == pytest.approx(8.0)
 
 
 def test_nothing_is_measured_where_no_prompt_is_chosen_or_no_block_is_there() -> None:

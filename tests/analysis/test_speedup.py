@@ -144,8 +144,8 @@ def test_the_ends_of_the_blocks_stand_beside_the_interval(make_record: Any, make
     ]
     result = row(analyse_run(make_run(records)), "spec")
     assert (result.lowest_block, result.highest_block) == pytest.approx((0.5, 0.8))
-    one = row(analyse_run(make_run(records[:2])), "spec")
-    assert (one.lowest_block, one.highest_block) == (None, None)
+    single = row(analyse_run(make_run(records[:2])), "spec")
+    assert (single.lowest_block, single.highest_block) == (None, None)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -29,9 +29,9 @@ def test_the_others_never_count_more_than_they_bring() -> None:
 
 
 def test_an_arm_that_is_plainly_noisier_keeps_its_own() -> None:
-    noisy, *others = shared_variances([Variance(36.0, 2), *[Variance(1.0, 2)] * 4])
+    noisy, *quiet = shared_variances([Variance(36.0, 2), *[Variance(1.0, 2)] * 4])
     assert noisy == Variance(36.0, 2)
-    assert all(variance is not None and variance.freedom > 2 for variance in others)
+    assert all(variance is not None and variance.freedom > 2 for variance in quiet)
 
 
 def test_without_any_spread_there_is_none_to_share() -> None:
@@ -49,10 +49,10 @@ def test_sharing_keeps_the_level_and_finds_a_gain(noisy: float, gain: float) -> 
     for _ in range(600):
         logs = rng.standard_normal((5, 3)) * np.array([[noisy], [1], [1], [1], [1]]) - rng.standard_normal((1, 3))
         logs[0] += gain
-        shared = shared_variances([Variance(float(own.var(ddof=1)), 2) for own in logs])
+        shared = shared_variances([Variance(float(values.var(ddof=1)), 2) for values in logs])
         p = [
-            p_value(float(np.exp(own.mean())), Variance(variance.value / 3, variance.freedom))
-            for own, variance in zip(logs, shared, strict=True)
+            p_value(float(np.exp(values.mean())), Variance(variance.value / 3, variance.freedom))
+            for values, variance in zip(logs, shared, strict=True)
             if variance is not None
         ]
         claimed += (holm(p)[0] if gain else min(holm(p))) <= 0.05
@@ -75,13 +75,13 @@ def test_like_these_holds_the_truth_where_few_prompts_take_most_of_the_time(
     of_task = np.linspace(-0.3, 0.3, tasks) if tasks > 1 else np.zeros(1)
     truth = 1 / np.exp(-of_task[:, np.newaxis] - np.linspace(-0.25, 0.25, 2001)).mean()
     block, prompt = (index.ravel() for index in np.indices((blocks, prompts)))
-    held = 0
+    hits = 0
     for _ in range(runs):
         tokens = np.exp(tokens_sd * rng.standard_normal(prompts))
         gain = np.exp(of_task[task] + rng.uniform(-0.25, 0.25, prompts))
         arm_s, base_s = tokens * np.exp(0.02 * rng.standard_normal((2, blocks, 1)))
-        whole = np.tile(tokens, blocks)
-        sums = np.stack([whole, (arm_s / gain).ravel(), whole, np.ravel(base_s * np.ones(prompts))], axis=1)
+        totals = np.tile(tokens, blocks)
+        sums = np.stack([totals, (arm_s / gain).ravel(), totals, np.ravel(base_s * np.ones(prompts))], axis=1)
         ends = pooled_spread(sums, block, prompt, task[prompt])["like_these"]
-        held += ends.low <= truth <= ends.high
-    assert held >= 0.92 * runs
+        hits += ends.low <= truth <= ends.high
+    assert hits >= 0.92 * runs

@@ -60,8 +60,8 @@ def test_arms_are_in_natural_order_after_the_baseline(tmp_path: Path) -> None:
 
 
 def test_a_truncated_last_line_is_never_equal(tmp_path: Path) -> None:
-    whole = [line("baseline", 0, 10.0), line("spec_d4", 0, 12.0)]
-    file = study(tmp_path, *whole, line("spec_d8", 0, 12.0)[:60])
+    lines = [line("baseline", 0, 10.0), line("spec_d4", 0, 12.0)]
+    file = study(tmp_path, *lines, line("spec_d8", 0, 12.0)[:60])
     analysis = analyse_run(open_run(file))
     assert [row.verdict for row in analysis.losslessness] == ["undetermined"]
     assert "damaged-records" in {warning.id for warning in analysis.warnings}

@@ -82,18 +82,18 @@ def test_answers_without_a_decode_rate_have_a_lower_limit(make_record: Any, make
         for record in steady_records(make_record)
     ]
     analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
-    (found,) = [warning for warning in analysis.warnings if warning.id == "first-event"]
-    assert found.where == "spec"
-    assert "6 of 18 answers" in seen(found)
-    assert "at least 201.0 tok/s" in seen(found)
+    (warning_found,) = [warning for warning in analysis.warnings if warning.id == "first-event"]
+    assert warning_found.where == "spec"
+    assert "6 of 18 answers" in seen(warning_found)
+    assert "at least 201.0 tok/s" in seen(warning_found)
 
 
 def test_load_before_a_cell_is_reported_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     # Below 2 nobody else works before the first cell; before later ones the run itself may have added up to 4.
     loads = [(0, "baseline", 0.2), (0, "spec", 5.5), (1, "baseline", 6.4), (1, "spec", 3.5)]
     cells = [
-        cell(block, arm, load_before=load, started_at=f"2026-11-21T11:0{place}:00+00:00")
-        for place, (block, arm, load) in enumerate(loads)
+        cell(block, arm, load_before=load, started_at=f"2026-11-21T11:0{minute}:00+00:00")
+        for minute, (block, arm, load) in enumerate(loads)
     ]
     manifest = make_manifest(ARMS, 6, 3, cells=cells, machine={"cores": 4})
     analysis = analyse_run(make_run(steady_records(make_record), manifest))
@@ -116,8 +116,8 @@ def test_a_failed_cell_is_named_and_a_later_attempt_replaces_it(
     analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed])))
     assert analysis.failed_cells == ["block 2, spec: The engine died."]
     assert ids(analysis) == {"failed-cell"}
-    again = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed, cell(1, "spec", attempt=1)])))
-    assert (again.failed_cells, again.warnings) == ([], [])
+    retried = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed, cell(1, "spec", attempt=1)])))
+    assert (retried.failed_cells, retried.warnings) == ([], [])
 
 
 @pytest.mark.parametrize("arm", ["spec", "baseline"])
@@ -224,24 +224,24 @@ def test_what_one_arm_may_claim_alone_it_may_not_among_many(
         analysis = analyse_run(make_run(records, make_manifest(kinds, 2, 5)))
         return analysis.verdicts[0], analysis.speedups[0]
 
-    alone, among = first(1), first(40)
-    assert alone[1].pointwise == among[1].pointwise
-    assert alone[1].pointwise == alone[1].interval
-    assert among[1].interval is not None and alone[1].interval is not None
-    assert among[1].interval.low < alone[1].interval.low
-    assert among[1].interval.high > alone[1].interval.high
+    single, among = first(1), first(40)
+    assert single[1].pointwise == among[1].pointwise
+    assert single[1].pointwise == single[1].interval
+    assert among[1].interval is not None and single[1].interval is not None
+    assert among[1].interval.low < single[1].interval.low
+    assert among[1].interval.high > single[1].interval.high
     assert "40 claims" in among[1].interval.method
 
 
 def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
-    def drafted(one: Any) -> Any:
-        if one.label == "baseline":
-            return one
-        lucky = one.prompt_idx == 0
-        steady = 1 + 0.002 * one.block
-        return one.changed(
+    def drafted(record: Any) -> Any:
+        if record.label == "baseline":
+            return record
+        lucky = record.prompt_idx == 0
+        steady = 1 + 0.002 * record.block
+        return record.changed(
             draft_n=8 * lucky,
             draft_n_accepted=8 * lucky,
             rounds=2 * lucky,
@@ -254,9 +254,9 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
     assert verdict.speed == "faster" and verdict.like_these is not None
     assert not verdict.like_these.excludes_one
-    said = headline(analysis)
-    assert "pays" not in said and "faster on these 6 prompts" in said and "1 of 6 prompts" in said
-    assert "at least 12" in said
+    sentence = headline(analysis)
+    assert "pays" not in sentence and "faster on these 6 prompts" in sentence and "1 of 6 prompts" in sentence
+    assert "at least 12" in sentence
 
 
 def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -313,7 +313,7 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
 
 
 @pytest.mark.parametrize(
-    ("others", "doubt", "matched"),
+    ("answers", "doubt", "matched"),
     [
         # Short where it is slow, long where it is fast: 4 tokens at half the rate, 40 at 1.2 times.
         (
@@ -329,14 +329,14 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
     ],
 )
 def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
-    make_record: Any, make_run: Any, others: tuple[dict[str, Any], dict[str, Any]], doubt: str, matched: float
+    make_record: Any, make_run: Any, answers: tuple[dict[str, Any], dict[str, Any]], doubt: str, matched: float
 ) -> None:
     records = []
     for block in range(3):
         for index in range(6):
-            other = others[index % 2] | {"text": "def"}
+            answer = answers[index % 2] | {"text": "def"}
             records += [make_record(prompt_idx=index, block=block)]
-            records += [make_record("spec", index, block=block, **other)]
+            records += [make_record("spec", index, block=block, **answer)]
     analysis = analyse_run(make_run(records))
     verdict = analysis.verdicts[0]
     assert verdict.interval is not None and verdict.interval.low > 1

@@ -46,14 +46,14 @@ def test_written(written: str, wanted: str) -> None:
 
 
 def test_why_there_is_no_interval() -> None:
-    said = [numbers.no_interval(build_analysis(["baseline", "spec_d4"], blocks)) for blocks in (1, 2, 3)]
-    assert said == ["one block: no interval", "2 blocks: no interval", "too few complete blocks: no interval"]
+    texts = [numbers.no_interval(build_analysis(["baseline", "spec_d4"], blocks)) for blocks in (1, 2, 3)]
+    assert texts == ["one block: no interval", "2 blocks: no interval", "too few complete blocks: no interval"]
 
 
 @pytest.mark.integration
 def test_an_acceptance_reads_the_same_in_a_table_and_in_a_sentence() -> None:
-    kept = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
-    analysis = analyse_run(open_run(kept))
+    folder = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
+    analysis = analyse_run(open_run(folder))
     reasons = {verdict.arm: explanation(analysis, verdict) for verdict in analysis.verdicts if verdict.acceptance}
     assert len(reasons) > 3
     for row in analysis.acceptance:

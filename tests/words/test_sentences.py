@@ -166,12 +166,12 @@ def test_the_cost_of_a_round_explains_a_speed(analysis: Analysis, speed: str, br
 
 
 def row_of(task: str = ALL_TASKS, arm: str | None = "spec_d4", **fields: Any) -> Advice:
-    given = {
+    defaults = {
         "task": task, "condition": "", "arm": arm, "setting": "draft-simple, depth 4", "speedup": 1.25,
         "interval": FASTER, "lossless": "identical", "for_others": True, "prompts": 20, "reason": "pays",
         "command": None,
     }  # fmt: skip
-    return Advice.model_validate(given | fields)
+    return Advice.model_validate(defaults | fields)
 
 
 OPEN: dict[str, Any] = {"for_others": False}
