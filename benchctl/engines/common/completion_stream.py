@@ -25,7 +25,7 @@ from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_err
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 _PIECES_A_TOKEN = 16
 """The most pieces of text of a token: a server may send one character at a time."""
-_BESIDE_TEXT = ("avg_decoded_tokens_per_iter", "meta_info")
+_CHOICE_FIELDS = ("avg_decoded_tokens_per_iter", "meta_info")
 """Fields that TensorRT-LLM and SGLang add to the choice, not to the event."""
 _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
@@ -169,7 +169,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             if piece or fresh:
                 self._add(piece, fresh)
             self._tool_pieces += bool(piece and (choice.get("delta") or {}).get("tool_calls"))
-            self._extra.update((name, choice[name]) for name in _BESIDE_TEXT if choice.get(name) is not None)
+            self._extra.update((name, choice[name]) for name in _CHOICE_FIELDS if choice.get(name) is not None)
             if choice.get("finish_reason") is not None:
                 self._finish = choice["finish_reason"]
                 if self._finish != "length":  # the token that ends an answer has no text

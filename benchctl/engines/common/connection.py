@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         """The answer's headers; names are in lower case."""
         self._status = 0
         self._until_close = True
-        self._whole = False
+        self._complete = False
         self._refusal = b""
         self._reader: AnswerReader[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -98,8 +98,8 @@ class Connection(asyncio.Protocol):
             self._framing = self._framing + framing if framing > 0 else 0
             if reader.over:
                 self._end(None)
-            elif self._whole or len(self._refusal) > wire.MOST_ERROR_BYTES:
-                self._ended_whole()
+            elif self._complete or len(self._refusal) > wire.MOST_ERROR_BYTES:
+                self._finish()
             elif self._framing > wire.MOST_HEAD_BYTES:
                 raise protocol_error(
                     f"The engine's answer has more than {wire.MOST_HEAD_BYTES} bytes of headers or trailers."
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end of the connection to what waits for the answer."""
         if self._status and self._until_close and exc is None:
-            self._ended_whole()
+            self._finish()
         self._end(BrokenConnectionError("The connection to the engine broke"))
         # The parser refers back to this; garbage is not collected while a cell is measured.
         del self._parser
@@ -145,9 +145,9 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Note that all of the body has come."""
-        self._whole = self._status != 0
+        self._complete = self._status != 0
 
-    def _ended_whole(self) -> None:
+    def _finish(self) -> None:
         if self._status != 200:
             self._end(RefusedError(self._status, self.headers, self._refusal[: wire.MOST_ERROR_BYTES]))
         elif not self._unfinished():

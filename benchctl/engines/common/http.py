@@ -63,17 +63,17 @@ class Streamed(Generic[Answer]):
     """`AnswerReader.burst_gaps_s`."""
 
 
-class _Whole(AnswerReader[bytes]):
+class _BodyReader(AnswerReader[bytes]):
     """Reads an answer that is not streamed, of at most `max_bytes` bytes."""
 
     def __init__(self, path: str, max_bytes: int) -> None:
         super().__init__()
-        self._path, self._most, self._body = path, max_bytes, bytearray()
+        self._path, self._max_bytes, self._body = path, max_bytes, bytearray()
 
     def feed(self, chunk: bytes, now: float) -> None:
         self._body += chunk
-        if len(self._body) > self._most:
-            raise protocol_error(f"The engine's answer to {self._path} is longer than {self._most >> 20} MiB.")
+        if len(self._body) > self._max_bytes:
+            raise protocol_error(f"The engine's answer to {self._path} is longer than {self._max_bytes >> 20} MiB.")
 
     def event(self, event: dict[str, Any]) -> None: ...
 
@@ -176,7 +176,7 @@ class HttpClient:
 
     def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
         """Make a request. Raises OSError, BrokenConnectionError, and EngineError for what exceeds the limits."""
-        reader = _Whole(path, wire.MOST_PAGE_BYTES if body is None else wire.MOST_BYTES)
+        reader = _BodyReader(path, wire.MOST_PAGE_BYTES if body is None else wire.MOST_BYTES)
         content = None if body is None else json.dumps(body).encode()
 
         async def exchange() -> Reply:

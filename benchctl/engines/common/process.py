@@ -36,7 +36,7 @@ STOP_GRACE_S = 10.0
 KILL_GRACE_S = 10.0
 """How long the kernel and the supervisor may take to remove killed processes."""
 
-_KEPT = """
+_INHERITED = """
 PATH HOME USER LOGNAME LANG LANGUAGE TZ TMPDIR SYSTEMROOT
 LD_LIBRARY_PATH LD_PRELOAD DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH
 CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_HOME CUDA_PATH NVIDIA_VISIBLE_DEVICES
@@ -216,7 +216,7 @@ def refused_variables(added: Mapping[str, str], refused: Mapping[str, str] = Map
 
 def engine_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of an engine: what is kept of the caller's, benchctl's settings, the recipe's."""
-    inherited = {name: value for name, value in caller.items() if name in _KEPT.split() or name.startswith("LC_")}
+    inherited = {name: value for name, value in caller.items() if name in _INHERITED.split() or name.startswith("LC_")}
     return {**inherited, **OWN_SETTINGS, **added}
 
 

@@ -24,7 +24,7 @@ from benchctl.errors import EngineError
 _LINE_BYTES = 64
 """Memory that a line takes in addition to its bytes."""
 
-_OTHER_BYTES = 16 * 2**20
+_NON_TOKEN_BYTES = 16 * 2**20
 """Byte allowance for non-token events, such as pings and a final report that repeats the prompt."""
 
 OVERRUN = 64
@@ -42,7 +42,7 @@ class SseParser:
     """Feed it chunks as they arrive; it returns the payloads of the events that they complete."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._unfinished = b""
         self._first_line = True
         self._data: list[bytes] = []
         self._bytes = 0
@@ -55,11 +55,11 @@ class SseParser:
             chunk = chunk[1:]
         if chunk:
             self._after_cr = chunk.endswith(b"\r")
-        text = self._rest + chunk
+        text = self._unfinished + chunk
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, unfinished = text.split(b"\n")
-        self._rest = unfinished
+        self._unfinished = unfinished
         if self._first_line and lines:
             self._first_line = False
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
@@ -94,13 +94,13 @@ class AnswerReader(ABC, Generic[Answer]):
     most_bytes: ClassVar[int] = 256 * 2**20
     """A longer stream is no answer of a language model."""
     bytes_a_token: ClassVar[int] = 64 * 2**10
-    """The same for a stream with more bytes than this for each requested token, `_OTHER_BYTES` not counted."""
+    """The same for a stream with more bytes than this for each requested token, `_NON_TOKEN_BYTES` not counted."""
 
     def __init__(self, most_tokens: float = math.inf) -> None:
         """`most_tokens`: what was requested; an answer of more, or of `most_ids`, is refused."""
         self.most_tokens = max(1, most_tokens)  # a token comes even where none was requested
         self.most_ids = self.most_tokens + OVERRUN
-        self._most_bytes = min(self.most_bytes, _OTHER_BYTES + self.bytes_a_token * self.most_tokens)
+        self._most_bytes = min(self.most_bytes, _NON_TOKEN_BYTES + self.bytes_a_token * self.most_tokens)
         self.clock = self.started = 0.0
         self.over = False
         """Whether the whole answer has come."""

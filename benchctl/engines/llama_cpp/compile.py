@@ -172,7 +172,7 @@ QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
 """Shortens the build. Its path is no flag of the build, since it depends on where benchctl is installed."""
 
 FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
-_WHAT = {
+_STEP_FAILURES = {
     "configure": "CMake could not configure llama.cpp",
     "compile": "llama.cpp did not compile",
     "try": "the llama-server that was built does not start on this machine",
@@ -347,13 +347,13 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
     """Return the error that a person can act on; `step` is `configure`, `compile` or `try`."""
     output = "\n".join(failure.lines)
     if "No space left on device" in output:
-        return StorageError(f"{_WHAT[step]}: the disk is full", where=str(log.parent), fix=FREE_SOME)
+        return StorageError(f"{_STEP_FAILURES[step]}: the disk is full", where=str(log.parent), fix=FREE_SOME)
     if step == "try" and failure.status == -signal.SIGILL:  # which prints nothing
         output = "Illegal instruction"
     pairs = zip(_ADVICE[::2], _ADVICE[1::2], strict=True)
     advice = next((fix for pattern, fix in pairs if re.search(pattern, output, re.MULTILINE)), None)
     return EngineError(
-        _WHAT[step],
+        _STEP_FAILURES[step],
         kind="install",
         where="llama.cpp",
         fix=f"{advice or 'The lines above are the first that show an error.'} The whole log: {log}",

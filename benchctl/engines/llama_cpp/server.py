@@ -50,9 +50,9 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 
-_LOGGING_S = 1.0
+_LOG_WAIT_S = 1.0
 """How long the log may lag behind the end of an answer."""
-_TIMING_S = 0.2
+_DRAFT_TIME_WAIT_S = 0.2
 """How long to wait for the log line with the time of an answer's drafts."""
 _ENDING_LINES = 200
 """Log lines at the end of an answer that hold its statistics."""
@@ -62,7 +62,7 @@ _ENDING_LINES = 200
 class StreamedCompletion(Completion):
     """A completion that remembers which ids the stream did bring, for checking those that are fetched later."""
 
-    known_ids: tuple[tuple[int, int], ...] = ()
+    streamed_ids: tuple[tuple[int, int], ...] = ()
 
 
 class LlamaServer(LaunchedServer):
@@ -136,7 +136,7 @@ class LlamaServer(LaunchedServer):
             token_gap=answer.token_gap if ids is None else None,
             **_engine_times(answer.timings, answer.n_predicted, draft_s),
         )
-        return StreamedCompletion(**vars(done), known_ids=answer.known_ids)
+        return StreamedCompletion(**vars(done), streamed_ids=answer.streamed_ids)
 
     def _listed(self, answer: LlamaAnswer, prompt: Rendered, sampling: Sampling) -> LlamaAnswer:
         """Return an answer whose end lies within a round with its own tokens alone. Raises EngineError.
@@ -147,7 +147,7 @@ class LlamaServer(LaunchedServer):
         second_answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
         ids = ids_in(second_answer.get("tokens"))
         if ids is None or str(second_answer.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
-            came, vocabulary = [token for _, token in answer.known_ids], token_bytes(Path(self.model))
+            came, vocabulary = [token for _, token in answer.streamed_ids], token_bytes(Path(self.model))
             spelled = answer.text.encode("utf-8", "surrogatepass")
             ids = came if vocabulary and spelled in map(vocabulary.spelling, (came, came[:-1])) else None
         if ids is None:
@@ -155,7 +155,7 @@ class LlamaServer(LaunchedServer):
                 "The engine counts tokens past the end of its answer, and neither the ids that came nor a second "
                 "answer tell how many."
             )
-        return replace(answer, known_ids=tuple(enumerate(ids)), n_predicted=len(ids), counted=True)
+        return replace(answer, streamed_ids=tuple(enumerate(ids)), n_predicted=len(ids), counted=True)
 
     def _draft_seconds(self, ledger: Ledger) -> float | None:
         """Return what the drafts of the answer that has just ended took, by the log's own clock.
@@ -168,7 +168,7 @@ class LlamaServer(LaunchedServer):
         self._logged = now = wait_until(
             lambda: read_counts(self.log_tail(_ENDING_LINES)),
             lambda counts: counts is not None and counts.drafted >= drafted,
-            _TIMING_S,
+            _DRAFT_TIME_WAIT_S,
         )
         if now is None or now.drafted != drafted or now.draft_s is None or before.draft_s is None:
             self._logged = now if now is not None and now.drafted >= drafted else None
@@ -185,7 +185,7 @@ class LlamaServer(LaunchedServer):
                 log.seek(self._traced)
                 return with_rounds(ledger, log.read().decode("utf-8", "replace"))
 
-        with_positions = wait_until(read, lambda rounds: rounds is not None, _TIMING_S)
+        with_positions = wait_until(read, lambda rounds: rounds is not None, _DRAFT_TIME_WAIT_S)
         self._traced = self._log_path.stat().st_size
         return with_positions or ledger
 
@@ -206,7 +206,7 @@ class LlamaServer(LaunchedServer):
         if self._overlapping and self._before_recovery is None:
             self._before_recovery = self._counters()  # the repeated request is in no answer's sum
         answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
-        streamed_ids = completion.known_ids if isinstance(completion, StreamedCompletion) else ()
+        streamed_ids = completion.streamed_ids if isinstance(completion, StreamedCompletion) else ()
         return agreeing_ids(answer, completion, streamed_ids)
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class LlamaServer(LaunchedServer):
         def settles(lines: list[str]) -> bool:
             return self._overlapping or contradiction(read_counts(lines), counters, self._tally.drafted) is None
 
-        log = wait_until(self._log, settles, _LOGGING_S)
+        log = wait_until(self._log, settles, _LOG_WAIT_S)
         self._counts_replays = counters.drafted is None and uses_checkpoints(log)
         return attest(
             LlamaObserved(

@@ -18,7 +18,7 @@ from benchctl.recipes.speculation import COPIES, SPECULATION_TYPES, TAKEN_BY, Op
 
 KEYS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
 
-_SPELLED = """
+_FLAG_TABLE = """
 draft      max       --spec-draft-n-max        --draft-max
 draft      min       --spec-draft-n-min        --draft-min
 draft      p_min     --spec-draft-p-min        --draft-p-min
@@ -39,11 +39,11 @@ def _spellings(type_name: str) -> dict[str, list[list[str]]]:
     """Return by key the flags of a type; one that benchctl does not know takes a draft's keys where its name says so:
     its log tells what it took."""
     kind = "copy" if type_name in COPIES else "draft" if type_name.startswith("draft-") else type_name
-    rows = [row.split() for row in _SPELLED.strip().splitlines()]
+    rows = [row.split() for row in _FLAG_TABLE.strip().splitlines()]
     return {key: [cell.format(type_name).split(",") for cell in cells] for word, key, *cells in rows if word == kind}
 
 
-_BESIDE_THE_TYPE = {"max": "n_max", "p_min": "p_min"}
+_TYPE_SETTINGS = {"max": "n_max", "p_min": "p_min"}
 """The names of keys in a build that takes settings with the type: `mtp:n_max=3,p_min=0.0`."""
 _MINIMUMS = frozenset({"--spec-draft-n-min", "--draft-min", "--spec-draft-p-min", "--draft-p-min"})
 _SETTING = re.compile(r"\w{1,64}=[\w.+-]{1,64}")
@@ -51,11 +51,11 @@ _CACHE_DEPTH = 8
 _OWN_PREFIXES = ("spec-", "draft-")
 
 
-_NAMES = [name for word in _SPELLED.split() if word.startswith("--") for name in word.split(",")]
-_OF_KEYS = {name.format(kind) for name in _NAMES for kind in COPIES}
+_NAMES = [name for word in _FLAG_TABLE.split() if word.startswith("--") for name in word.split(",")]
+_KEY_FLAGS = {name.format(kind) for name in _NAMES for kind in COPIES}
 SET_BY_KEYS = {
     **dict.fromkeys(("--spec-draft-model", "--model-draft", "--spec-draft-hf", "--hf-repo-draft"), "models.draft"),
-    **dict.fromkeys(sorted({"--spec-type", "--spec-default", MTP_SWITCH} | _OF_KEYS), "arms[].speculation"),
+    **dict.fromkeys(sorted({"--spec-type", "--spec-default", MTP_SWITCH} | _KEY_FLAGS), "arms[].speculation"),
 }
 """Flags of speculation, and the recipe's key that sets each."""
 
@@ -68,7 +68,7 @@ def _flags_of(type_name: str, key: str, flags: Flags) -> list[str]:
 
 def _takes(type_name: str, key: str, flags: Flags) -> bool:
     if flags.types_take_keys:
-        return key == "max" or (key in _BESIDE_THE_TYPE and type_name in TAKEN_BY[key])
+        return key == "max" or (key in _TYPE_SETTINGS and type_name in TAKEN_BY[key])
     return bool(_flags_of(type_name, key, flags))
 
 
@@ -120,8 +120,8 @@ def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
     options = speculation.options or {}
     yield from (f"options.{key}: leave out what is not to be set." for key, value in options.items() if value is False)
     if flags.types_take_keys:
-        recipe_keys = {setting_names: key for key, setting_names in _BESIDE_THE_TYPE.items()}
-        type_settings = _beside_the_type(options, flags)
+        recipe_keys = {setting_names: key for key, setting_names in _TYPE_SETTINGS.items()}
+        type_settings = _type_settings(options, flags)
         for key, value in type_settings.items():
             if key in recipe_keys:
                 yield f"options.{key}: use instead `{recipe_keys[key]}`."
@@ -143,7 +143,7 @@ def _option_problems(speculation: Speculation, flags: Flags) -> Iterator[str]:
             yield f"options.{key}: a key of the recipe sets it; use {instead}."
 
 
-def _beside_the_type(options: Mapping[str, OptionValue], flags: Flags) -> dict[str, OptionValue]:
+def _type_settings(options: Mapping[str, OptionValue], flags: Flags) -> dict[str, OptionValue]:
     """Return the options that stand with the type, on builds that take them there: those that are no flags."""
     if not flags.types_take_keys:
         return {}
@@ -152,7 +152,7 @@ def _beside_the_type(options: Mapping[str, OptionValue], flags: Flags) -> dict[s
 
 _HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark"}
 """Architectures of drafts that were made for a single target, and the type that each is for."""
-_OF_DRAFT: tuple[dict[str, int | float], ...] = (
+_DRAFT_TRIALS: tuple[dict[str, int | float], ...] = (
     {"max": 4},
     {"max": 2},
     {"max": 8, "p_min": 0.75},
@@ -162,7 +162,7 @@ _OF_DRAFT: tuple[dict[str, int | float], ...] = (
     {"max": 1},
     {"max": 16},
 )
-_LOOKED_UP: tuple[dict[str, object], ...] = (
+_LOOKUP_TRIALS: tuple[dict[str, object], ...] = (
     {"type": "ngram-mod"},
     {"type": "ngram-simple"},
     {"type": "ngram-map-k", "size_n": 8, "size_m": 16},
@@ -180,8 +180,8 @@ def worth_trying(draft: str | None, mtp_layers: int, flags: Flags) -> list[Specu
     """
     heads = [{"type": "draft-mtp", "max": depth} for depth in (1, 2, 3)] if mtp_layers else []
     kind = _HEADS.get(draft or "", "draft-simple")
-    drafts = [*heads, *({"type": kind, **values} for values in _OF_DRAFT if draft is not None)]
-    turns = chain.from_iterable(zip_longest(drafts, _LOOKED_UP))
+    drafts = [*heads, *({"type": kind, **values} for values in _DRAFT_TRIALS if draft is not None)]
+    turns = chain.from_iterable(zip_longest(drafts, _LOOKUP_TRIALS))
     settings = [Speculation.model_validate(setting) for setting in turns if setting is not None]
     return [setting for setting in settings if not speculation_problems(setting, flags)]
 
@@ -227,9 +227,9 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
         return ["--spec-type", "none"] if "--spec-type" in flags else []
     type_words = [names[name] for name in speculation.types if names[name]]
     values, options = _keys_set(speculation), speculation.options or {}
-    type_settings = _beside_the_type(options, flags) if type_words else {}
+    type_settings = _type_settings(options, flags) if type_words else {}
     if flags.types_take_keys and type_words:
-        settings = {_BESIDE_THE_TYPE[key]: value for key, value in values.items()} | type_settings
+        settings = {_TYPE_SETTINGS[key]: value for key, value in values.items()} | type_settings
         joined = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
         type_words, values = [f"{type_words[0]}:{joined}" if joined else type_words[0]], {}
     args = ["--spec-type", ",".join(type_words)] if type_words else []

@@ -50,7 +50,7 @@ class Gap:
 class LlamaAnswer(StreamedAnswer):
     """An answer as it was received."""
 
-    known_ids: tuple[tuple[int, int], ...]
+    streamed_ids: tuple[tuple[int, int], ...]
     """(position, id) of every token whose id came with the stream."""
     n_predicted: int
     timings: Mapping[str, Any]
@@ -64,14 +64,14 @@ class LlamaAnswer(StreamedAnswer):
     @property
     def token_ids(self) -> tuple[int, ...] | None:
         """Every generated id, or `None` when some are missing from the stream."""
-        if len(self.known_ids) != self.n_predicted:
+        if len(self.streamed_ids) != self.n_predicted:
             return None
-        return tuple(token for _, token in self.known_ids)
+        return tuple(token for _, token in self.streamed_ids)
 
     @property
     def token_gap(self) -> str | None:
         """Why `token_ids` is `None`."""
-        missing = self.n_predicted - len(self.known_ids)
+        missing = self.n_predicted - len(self.streamed_ids)
         reason = f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
         return reason if missing else None
 
@@ -98,7 +98,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         super().__init__(most_tokens)
         self.by_round = by_round
         self._pieces: list[str] = []
-        self._known: list[tuple[int, int]] = []
+        self._positioned: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
         self._answer: LlamaAnswer | None = None
 
@@ -110,7 +110,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             super().payload(payload)
             return
         if token.tokens_predicted == self.count + len(token.tokens) <= self.most_ids:
-            self._known.extend(enumerate(token.tokens, self.count))
+            self._positioned.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
             self.tokens(len(token.tokens))
         else:
@@ -137,15 +137,15 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             raise TypeError("token ids are whole numbers, and counted")
         if count == before and ids and not self.by_round:  # they were counted with an earlier event
             self.by_round = True
-            self.count = len(self._known)
-            self._known = [(position, token) for position, (_, token) in enumerate(self._known)]
+            self.count = len(self._positioned)
+            self._positioned = [(position, token) for position, (_, token) in enumerate(self._positioned)]
             self._gaps.clear()
         if self.by_round:
             count = self.count + len(ids)
             before = self.count
         start = count - len(ids)
         self._pieces.append(content)
-        self._known.extend(enumerate(ids, start))
+        self._positioned.extend(enumerate(ids, start))
         if start > before:
             self._gaps.append(Gap(before, start - before, content, tuple(ids)))
         self.tokens(count - before)
@@ -165,8 +165,8 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             raise ValueError("tokens_evaluated is a count")
         return LlamaAnswer(
             text="".join(self._pieces) + event["content"],
-            ids=tuple(token for _, token in self._known),
-            known_ids=tuple(self._known),
+            ids=tuple(token for _, token in self._positioned),
+            streamed_ids=tuple(self._positioned),
             n_predicted=self.count,
             counted=self.count == count,
             usage={"prompt_tokens": prompt_tokens},
@@ -188,7 +188,7 @@ def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
     vocabulary = token_bytes(model)
     if vocabulary is None:
         return None
-    ids = dict(answer.known_ids)
+    ids = dict(answer.streamed_ids)
     for gap in answer.gaps:
         spelled, suffix = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.last_ids)
         if not spelled.endswith(suffix):

@@ -29,7 +29,7 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.recipes.adapters import registered
 from benchctl.text import one_line
 
-_SHOWN = 20
+_MAX_LISTED = 20
 
 
 class _Model(msgspec.Struct):
@@ -91,8 +91,8 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
 
 def list_names(names: Sequence[str]) -> str:
     """Return the first names of what is served as a line."""
-    rest_of_list = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + rest_of_list
+    rest_of_list = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(one_line(name, 80) for name in names[:_MAX_LISTED]) + rest_of_list
 
 
 def endpoint_ledger(
@@ -127,10 +127,10 @@ def engine_times(extra: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return None, None
 
 
-_HIDDEN = "[API key]"
-_TELLING = 8
+_PLACEHOLDER = "[API key]"
+_SHORTEST_SECRET = 8
 """Shorter keys are placeholders such as `none`, and would occur in ordinary text."""
-_REACH_S = 3.0
+_CONNECT_TIMEOUT_S = 3.0
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -146,7 +146,7 @@ class Address:
         parts = urlsplit(self.root)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
-            with socket.create_connection((parts.hostname or "", port), timeout=_REACH_S):
+            with socket.create_connection((parts.hostname or "", port), timeout=_CONNECT_TIMEOUT_S):
                 return True
         except OSError:
             return False
@@ -186,7 +186,7 @@ class ApiKey:
     @property
     def is_no_secret(self) -> bool:
         """Whether it is a key that is too short to be taken out of texts: allowed on loopback alone."""
-        return 0 < len(self.value) < _TELLING
+        return 0 < len(self.value) < _SHORTEST_SECRET
 
     @property
     def headers(self) -> dict[str, str]:
@@ -195,16 +195,16 @@ class ApiKey:
 
     def redact(self, text: str) -> str:
         """Return `text` without the key, in whatever case a server sends it back."""
-        if len(self.value) < _TELLING:
+        if len(self.value) < _SHORTEST_SECRET:
             return text
-        return re.sub(re.escape(self.value), _HIDDEN, text, flags=re.IGNORECASE)
+        return re.sub(re.escape(self.value), _PLACEHOLDER, text, flags=re.IGNORECASE)
 
 
 def check_key(key: ApiKey, address: Address) -> None:
     """Refuse a key too short to be taken out of texts, but for loopback, where such a word (`ollama`) is no secret."""
     if key.is_no_secret and not _on_loopback(urlsplit(address.root).hostname or ""):
         raise UsageError(
-            f"The key in {key.variable} has fewer than {_TELLING} characters: it could not be taken out of logs.",
+            f"The key in {key.variable} has fewer than {_SHORTEST_SECRET} characters, so logs may show it.",
             where="engine.api_key_env",
             fix="Use a longer key, or leave api_key_env out where the endpoint needs none.",
         )

@@ -95,8 +95,8 @@ def request_body(
     return body
 
 
-_ABSENT = frozenset({404, 405, 501})
-_COUNTING_S = 1.0
+_NO_SUCH_ROUTE = frozenset({404, 405, 501})
+_COUNTERS_WAIT_S = 1.0
 """How long the counters of `/metrics` may lag behind the end of a stream."""
 
 
@@ -118,22 +118,22 @@ class EndpointServer:
         """Inspect the endpoint. Raises EngineError (`launch`, …) when it is none."""
         self._client, self._address, self._launch, self._spec = client, address, launch, spec
         self._log_path, self._redact = log_path, client.redact
-        self._gone = False
+        self._unreachable = False
         self._tokenizes = not launch.overlapping
         """Whether text may be counted in tokens between two answers, and the endpoint has done it so far."""
-        self._seen = EndpointObserved(launch.speculation)
-        self._first = discover(client, address)
-        self._may_return_ids = self._first.family != "vllm"
+        self._observed = EndpointObserved(launch.speculation)
+        self._at_start = discover(client, address)
+        self._may_return_ids = self._at_start.family != "vllm"
         """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
             message = "There is neither /completions nor /chat/completions."
             fix = "Write the URL below which they are; it often ends with /v1."
             raise EngineError(message, kind="launch", where=address.api, fix=fix)
-        self._note(*self._first.evidence)
+        self._note(*self._at_start.evidence)
 
     def _has(self, path: str) -> bool:
-        return self._client.status_of_post(f"{self._address.api}/{path}") not in _ABSENT
+        return self._client.status_of_post(f"{self._address.api}/{path}") not in _NO_SUCH_ROUTE
 
     @property
     def log_path(self) -> Path:
@@ -148,7 +148,7 @@ class EndpointServer:
                 kind="http",
                 fix="Use a suite of raw prompts: benchctl invents no template.",
             )
-        if prompt.chat_template_kwargs is not None and self._first.family is None:
+        if prompt.chat_template_kwargs is not None and self._at_start.family is None:
             raise EngineError("This server is not known to take chat_template_kwargs.", kind="http")
         if self._raw and prompt.prompt is not None:
             return EndpointPrompt(prompt.prompt, ())
@@ -156,7 +156,7 @@ class EndpointServer:
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer. Raises EngineError."""
-        body = request_body(prompt, self._launch.model, sampling, self._first.family, stream=True)
+        body = request_body(prompt, self._launch.model, sampling, self._at_start.family, stream=True)
         before = self._reading()
         try:
             streamed = await self._client.stream(
@@ -169,7 +169,7 @@ class EndpointServer:
             )
         except EngineError as error:
             self._note(f"{error.kind}: {error.what}")
-            self._gone = error.kind == "crash"
+            self._unreachable = error.kind == "crash"
             raise
         answer = streamed.answer
         n_predicted = answer.completion_tokens
@@ -180,7 +180,7 @@ class EndpointServer:
             )
         ledger = self._ledger(answer, before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
-        self._seen.cached += _was_cached(answer)
+        self._observed.cached += _was_cached(answer)
         complete_ids = len(answer.ids) == n_predicted and bool(answer.ids or not answer.text)
         prefill_s, decode_s = engine_times(answer.extra)
         return replace(
@@ -200,14 +200,14 @@ class EndpointServer:
         after = self._counted(before, n_predicted)
         ours = only_ours(before, after, n_predicted)
         earlier, later = (reading.counters if ours and reading else Ledger() for reading in (before, after))
-        ledger = endpoint_ledger(self._first, answer, earlier, later, self._drafts(answer, n_predicted))
-        self._seen.tally.add(n_predicted, ledger)
-        self._seen.shared += before is not None and after is not None and not ours
+        ledger = endpoint_ledger(self._at_start, answer, earlier, later, self._drafts(answer, n_predicted))
+        self._observed.tally.add(n_predicted, ledger)
+        self._observed.shared += before is not None and after is not None and not ours
         return ledger
 
     def _drafts(self, answer: StreamedAnswer, n_predicted: int) -> Drafts | None:
         """Read the answer's drafts by its shape, and keep what was found and what contradicts itself."""
-        observed = self._seen
+        observed = self._observed
         drafts = read_drafts(answer.extra, answer.usage, silent_is_none=not IN_TIMINGS.isdisjoint(observed.shapes))
         if drafts is not None:
             observed.shapes[drafts.shape] = None
@@ -240,7 +240,7 @@ class EndpointServer:
         """
         if completion.token_ids is not None or not self._may_return_ids:
             return completion.token_ids
-        family = self._first.family
+        family = self._at_start.family
         body = request_body(prompt, self._launch.model, sampling, family, stream=False)
         if family is None:
             body["return_token_ids"] = True
@@ -258,14 +258,14 @@ class EndpointServer:
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `discovery.attest`."""
         last = discover(self._client, self._address)
-        attestation = attest(self._seen, self._first, last, drafted, only_chat=not self._raw)
+        attestation = attest(self._observed, self._at_start, last, drafted, only_chat=not self._raw)
         evidence = tuple(self._redact(line) for line in attestation.evidence)
         self._note(*evidence)
         return replace(attestation, evidence=evidence, reason=attestation.reason and self._redact(attestation.reason))
 
     def alive(self) -> bool:
         """Whether the endpoint accepted the last connection."""
-        return not self._gone
+        return not self._unreachable
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """The last lines of what benchctl observed."""
@@ -282,9 +282,9 @@ class EndpointServer:
 
     def _reading(self) -> MetricsReading | None:
         """Read the counters that all requests share; `None` where several of benchctl's may be in flight."""
-        if self._launch.overlapping or self._first.metrics is None:
+        if self._launch.overlapping or self._at_start.metrics is None:
             return None
-        pages, reader = Pages(self._client, self._address.root), self._first.reader
+        pages, reader = Pages(self._client, self._address.root), self._at_start.reader
         if reader is None:
             return pages.any_metrics()
         return reader.metrics(pages) if reader.metrics else None
@@ -293,8 +293,8 @@ class EndpointServer:
         """Read the counters after an answer; wait a moment where they lag behind its end."""
         if before is None or before.generated is None:
             return None
-        enough = before.generated + n_predicted
-        return wait_until(self._reading, lambda after: after is None or (after.generated or 0) >= enough, _COUNTING_S)
+        total = before.generated + n_predicted
+        return wait_until(self._reading, lambda now: now is None or (now.generated or 0) >= total, _COUNTERS_WAIT_S)
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")

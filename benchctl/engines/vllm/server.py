@@ -28,10 +28,10 @@ _STEPS = "vllm:iteration_tokens_total_count"
 """A histogram of tokens a step, whose count is the number of steps of the engine."""
 _DEAD = re.compile(r"EngineCore|EngineDeadError")
 """How an engine reports that it is dead, some 0.3 s before `/health` does."""
-_HEALTH_S = 30.0
-_TELLING_S = 3.0
+_HEALTH_TIMEOUT_S = 30.0
+_CAUSE_WAIT_S = 3.0
 """After a worker's death the log first shows the errors that it caused, and the death itself a moment later."""
-_COUNTING_S = 1.0
+_COUNTERS_WAIT_S = 1.0
 """How long the counters of `/metrics` may lag behind the end of a stream."""
 
 
@@ -111,7 +111,7 @@ class VllmServer(LaunchedServer):
         if not self._healthy():
             raise self._broken_off("The engine is no longer healthy")
         models = self.http.get_json("/v1/models")
-        reading = wait_until(self._reading, lambda counts: not mismatches(self._tally, counts[0]), _COUNTING_S)
+        reading = wait_until(self._reading, lambda counts: not mismatches(self._tally, counts[0]), _COUNTERS_WAIT_S)
         return attest(
             VllmObserved(
                 method=self._method,
@@ -149,7 +149,7 @@ class VllmServer(LaunchedServer):
             counted = counted_since(before[0], after[0])
             return (counted.drafted, counted.rounds) == expected
 
-        after = wait_until(self._reading, agrees, _COUNTING_S)
+        after = wait_until(self._reading, agrees, _COUNTERS_WAIT_S)
         steps = None if before[1] is None or after[1] is None else after[1] - before[1]
         return counted_since(before[0], after[0]), steps
 
@@ -160,7 +160,7 @@ class VllmServer(LaunchedServer):
 
     def _healthy(self) -> bool:
         """Whether the server reports its engine as alive; failed requests call this, so its request is plain."""
-        return self.http.status("/health", timeout_s=_HEALTH_S) == 200
+        return self.http.status("/health", timeout_s=_HEALTH_TIMEOUT_S) == 200
 
     def _dead_or_refused(self, error: EngineError) -> EngineError:
         """Return a crash where the engine is dead although its server still answers, else the refusal."""
@@ -178,7 +178,7 @@ class VllmServer(LaunchedServer):
 
     def _crash(self, message: str, reason: str) -> EngineError:
         """Wait a moment for the log to show the reason."""
-        within_s = 0.0 if self._stopping else _TELLING_S
+        within_s = 0.0 if self._stopping else _CAUSE_WAIT_S
         wait_until(self._log, lambda lines: first_reason(lines, _KNOWN) is not None, within_s)
         return super()._crash(message, reason)
 

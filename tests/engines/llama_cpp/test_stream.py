@@ -64,7 +64,7 @@ def test_missing_ids_are_reported_and_the_last_token_is_timed_by_the_end() -> No
     assert answer is not None
     assert answer.token_ids is None
     assert answer.token_gap == "the stream lacks 4 of 6 token ids (characters of several tokens)"
-    assert answer.known_ids == ((0, 7), (3, 9))
+    assert answer.streamed_ids == ((0, 7), (3, 9))
     assert answer.gaps == (Gap(position=1, count=2, text="🦙", last_ids=(9,)),)
     assert answer.decode_s == 2.0
 
@@ -85,7 +85,7 @@ def test_a_last_round_that_is_cut_shows_only_where_the_server_is_known() -> None
     reader = LlamaReader(3, by_round=True)
     answer = read_stream(reader, chunks)
     assert answer is not None
-    assert (answer.n_predicted, answer.counted, answer.known_ids) == (2, False, ((0, 7), (1, 8)))
+    assert (answer.n_predicted, answer.counted, answer.streamed_ids) == (2, False, ((0, 7), (1, 8)))
 
 
 def test_an_answer_without_any_token_ids() -> None:

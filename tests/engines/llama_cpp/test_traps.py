@@ -147,7 +147,7 @@ def test_5_other_text_is_not_taken_for_the_answer(start_server: StartServer, tin
     prompt, sampling = server.render(RAW), Sampling(max_tokens=7)
     answer = complete(server, prompt, sampling)
     assert server.recover_token_ids(prompt, sampling, replace(answer, text="🦖")) is None
-    assert server.recover_token_ids(prompt, sampling, replace(answer, known_ids=((7, 1),))) is None  # type: ignore[call-arg]
+    assert server.recover_token_ids(prompt, sampling, replace(answer, streamed_ids=((7, 1),))) is None  # type: ignore[call-arg]
 
 
 def test_6_the_same_shapes_give_the_same_tokens(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
