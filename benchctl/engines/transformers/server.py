@@ -1,4 +1,4 @@
-"""The server of a cell: its command line, rendering, answering, counting, attesting, and why it ended."""
+"""The server of a cell: its command line, requests, counts, attestation, and the reason why it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an arm's speculation asks of the server: what is wrong with it, and which settings are worth trying."""
+"""Checks an arm's speculation against what the server can do, and lists the settings that are worth trying."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What goes to a node of a cluster, what runs there and what comes back.
+"""The work that a node of a cluster gets, how the node does it, and the messages that it sends.
 
-The unit is a group of a block: a baseline and its arms, in turn on the same machine, as they must be compared. A
-node prepares the recipe as anywhere, and sends everything as it comes.
+The unit of work is a group of a block: a baseline and its arms. They are compared, so the same machine measures them in
+turn. A node prepares the recipe as any machine does, and sends each record and cell at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Ray cluster that runs already: each group is a task that has a whole node to itself.
+"""A running Ray cluster: each group is a task that takes a whole node.
 
-Ray's own pieces do the work: node affinity places a task, its resources (all CPUs and GPUs of the node) hold every
-other task off, cancelling interrupts it, and the end of the driver ends it. Nothing else imports Ray.
+Ray does the work: node affinity places a task, its resources (all CPUs and GPUs of the node) keep other tasks away,
+cancelling interrupts it, and the end of the driver ends it. No other module imports Ray.
 """
 
 from __future__ import annotations

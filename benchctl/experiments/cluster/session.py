@@ -1,4 +1,4 @@
-"""A run's groups over the nodes of a cluster: who measures what, what comes back, and what is done again elsewhere."""
+"""Distributes a run's groups over the nodes of a cluster, stores what they send, and repeats groups of lost nodes."""
 
 from __future__ import annotations
 

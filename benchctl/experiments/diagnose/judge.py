@@ -1,4 +1,4 @@
-"""Is a draft worth speculating with: what target and draft predict at the places of the target's own answers.
+"""Whether a draft is worth speculating with, from the predictions of target and draft along the target's answers.
 
 All-token acceptance α(k) is the chance that all k tokens of a draft are accepted. Under greedy decoding it is the
 share of starts at which the draft's likeliest token is the answer's k times in a row, given the answer's own tokens:
@@ -11,8 +11,8 @@ is an unbiased estimate: the answer's tokens come from p, so that the factor q/p
 acceptance per token. The speed-up is E / (v + k·c) with E(α, k) of the acceptance *per token*: α(k) fed into it would
 count the same rejections several times.
 
-Intervals are by bootstrap over prompts: a prompt's places hang together. What is predicted stands beside what a run
-measured of the same drafts, by the same target, draft and speculation.
+Intervals are by bootstrap over prompts, because the positions of a prompt are correlated. Predictions are compared with
+what a run measured with the same target, draft and speculation.
 """
 
 from __future__ import annotations

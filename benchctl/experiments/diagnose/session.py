@@ -1,9 +1,8 @@
-"""Diagnosing drafts: the target's own answers, read by the target and by what drafts.
+"""Diagnosing drafts: target and draft read the target's own answers.
 
-First the target alone answers every prompt, greedily and sampled. Then an engine that can read an answer with an arm's
-draft and its target together (`ComparingEngine`) does so; of the others the target and the draft model are scored in
-turn, each alone, as far as their logprobs reach, and the draft model alone answers the prompts, too, so that
-its step is timed.
+First the target alone answers every prompt, greedily and sampled. If an engine can read an answer with draft and target
+together (`ComparingEngine`), it does so. On other engines target and draft model are scored one after the other, as far
+as their logprobs reach. There the draft model also answers the prompts alone, so that its step is timed.
 """
 
 from __future__ import annotations

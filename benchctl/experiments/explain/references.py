@@ -1,4 +1,4 @@
-"""Acceptance lengths in a file: published ones to compare with, and those of a run to share."""
+"""Files of acceptance lengths: published lengths to compare with, and the lengths of a run to share."""
 
 from __future__ import annotations
 

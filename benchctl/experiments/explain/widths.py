@@ -1,8 +1,8 @@
-"""What the engine alone takes to verify so many tokens: `benchctl breakeven` of a target without a draft.
+"""The cost of verifying a number of tokens at once, without a draft: `benchctl breakeven` of a target alone.
 
-A prompt ends in a token many times, and a bias lets nothing else be generated. So the n-gram look-up drafts it as often
-as the answer has room for, the target accepts all of it, and an answer of w + 1 tokens is a token of the prompt's pass
-and a round of exactly w: its time by the engine's clock, with sampling and what saves a recurrent state.
+A prompt ends with one token repeated many times, and a bias lets only this token be generated. So the n-gram look-up
+drafts it as often as the answer has room, and the target accepts all of it. An answer of w + 1 tokens is then one token
+of the prompt's pass and a round of exactly w. The engine's clock times it, with sampling and saving a recurrent state.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What is examined (a source, the quantization that may break it, the families that this changes), and the session.
+"""The source model with the quantization that may break it, and the session that measures configurations.
 
-The session measures what a search asks for, each measurement on the disk before the next.
+The session measures what a search requests, and stores each measurement before the next.
 
-Every model reads the same text: the recipe's prompts, each with what the unquantized model answers to it. A model is
-measured on its own output, so the text suits any model, whatever it was trained on.
+Every model reads the same text: the recipe's prompts, each with the unquantized model's answer. So the text suits any
+model, whatever it was trained on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A search for the tensors that break, as stored: every measurement is saved as soon as it was made.
+"""A stored search for the tensors that break a model. Every measurement is saved as soon as it is made.
 
     results/<recipe>/isolate-<type>-<key>/isolation.json   the request and the measurements; rewritten whole
     results/<recipe>/isolate-<type>-<key>/text.txt         the text that was read

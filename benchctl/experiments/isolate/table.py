@@ -1,4 +1,4 @@
-"""What a search found: the measurements as a table, the finding in sentences, and the repair."""
+"""The result of a search: the measurements as a table, the finding in sentences, and the repair."""
 
 from __future__ import annotations
 

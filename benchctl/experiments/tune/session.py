@@ -1,7 +1,7 @@
-"""A whole tuning: what is tried, the search in a run folder, and what it chose measured afresh in another.
+"""A tuning: the settings to try, the search in one run folder, and the measurement of its choice in another.
 
 The second run is an ordinary run of an ordinary recipe with the baseline and the chosen arm. None of its blocks took
-part in choosing, so that its interval is honest, and whether speculation pays at all is decided there.
+part in choosing, so its interval is not biased. It decides whether speculation pays at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An answer: decoded, its steps counted and timed; or read, by what draws drafts beside what verifies them.
+"""Decoding an answer, with its steps counted and timed; and reading an answer with draft and target to compare them.
 
-Both read an answer of the target's, from all their logits. A part of the target begins from the target's own state at
-the place where it drafts, as it does in a round, and reads the answer's tokens on its own from there; then the state is
-restored. A draft model reads the answer with a state of its own.
+When answers are compared, draft and target read an answer of the target, and all their logits are used. If a part of
+the target drafts, it starts from the target's state at the position where it drafts, as in a round. It reads the
+answer's tokens from there, and then the state is restored. A draft model has its own state.
 """
 
 from __future__ import annotations

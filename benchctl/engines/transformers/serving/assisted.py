@@ -1,8 +1,8 @@
-"""Assisted generation as transformers has it: its own `generate`, its own candidates, verification and rollback.
+"""Assisted generation by transformers itself: its own `generate`, candidates, verification and rollback.
 
-It drafts before it reads the prompt, and then reads both in a single pass, which is its first round. It reads depth and
-threshold from the draft's generation configuration, and silently ignores them as keywords, so that is where they are
-written. It does not report what it drafted and accepted: its candidate generator is wrapped to count that.
+It drafts before it reads the prompt, and then reads both in a single pass, which is its first round. It takes depth and
+threshold from the draft's generation configuration, and silently ignores them as keywords; so they are written there.
+It does not report what it drafted and accepted, so its candidate generator is wrapped to count that.
 """
 
 from __future__ import annotations

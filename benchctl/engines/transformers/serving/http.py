@@ -1,4 +1,4 @@
-"""The server: a model, one thread, one request at a time; small JSON requests, answers as server-sent events.
+"""The HTTP server: one model, one thread, one request at a time. Requests are JSON, answers are server-sent events.
 
     GET  /health           200 once everything is loaded
     GET  /info             what runs: model, precision, device, versions, self-test, speculation

@@ -1,6 +1,6 @@
 """The engine's process: load a model, test it, serve it.
 
-Whatever is wrong is a line on standard error, `benchctl-serve: error: WHAT | FIX`, and exit status 2.
+Every problem is one line on standard error, `benchctl-serve: error: WHAT | FIX`; the exit status is then 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run as a script with the engine's Python (`python -I run.py --model …`), where benchctl is not installed.
 
-The package is taken from where this file lies, and nothing beside it: benchctl's own packages stay out of the engine's
+Only the package `benchctl` is imported from the folder of this file. The packages beside it stay out of the engine's
 environment.
 """
 

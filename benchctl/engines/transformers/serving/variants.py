@@ -1,9 +1,9 @@
-"""Several drafts tried side by side: the same few tokens, read by the model without different parts of it.
+"""Compares several drafts at once: the model reads the same few tokens without different parts of it.
 
-Every part is called as its own layer calls it, the layer's other parts silent, so that norms and multipliers are the
-model's own. Attention and MLP read all variants in a row, a mask keeping each variant to itself, so that the keys and
-values of the past are there once, beside the layer's own for as long as it reads; recurrent parts read them as a batch,
-or singly where they mix up a batch. The state is as it was afterwards, to the very tensors.
+Each part is called through its layer, with the layer's other parts silent, so that norms and multipliers are the
+model's. Attention and MLP read all variants in one row, and a mask separates the variants. So the keys and values of
+the past are stored once, and a second time only while a layer reads. Recurrent parts read the variants as a batch, or
+one by one if they mix up a batch. Afterwards the state holds the very same tensors as before.
 """
 
 from __future__ import annotations

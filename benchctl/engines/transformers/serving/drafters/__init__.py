@@ -1,1 +1,1 @@
-"""The ways to draft, an idea a file; `benchctl.engines.transformers.methods` lists them."""
+"""The drafting methods, one in each file; `benchctl.engines.transformers.methods` lists them."""
