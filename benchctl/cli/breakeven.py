@@ -115,7 +115,7 @@ def _measure(
         )
         if capabilities.details.get("has_synthetic") is False:
             raise no_synthetic(capabilities.kind, str(capabilities.binary))
-        # the recipe itself was permitted; what its synthetic arms add is benchctl's own
+        # The recipe was permitted. benchctl itself adds the synthetic arms, so they need no permission.
         permitted = replace(context, typed=context.typed | {"arms"})
         prepared = permitted.prepare(engine_binary, models_dir, progress.note, extended)
     return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])

@@ -87,7 +87,7 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     if not splits.rows:
         out.say("The engine does not report its rounds, so their cost cannot be split.")
         return
-    overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report has the tasks
+    overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report also shows the tasks
     for table in (overall, unit_costs(analysis.rounds.units), forecasts(analysis), left_out(analysis)):
         if table.rows:
             out.say()

@@ -28,7 +28,7 @@ def main() -> None:
         devices.append("cuda")
     if torch.backends.mps.is_available():
         devices.append("metal")
-    # The group is that of `methods.py`, which this script cannot import.
+    # The group's name is from `methods.py`, which this script cannot import.
     drafters = [entry for entry in importlib.metadata.entry_points(group="benchctl.drafters") if entry.dist is not None]
     names = dict.fromkeys(("torch", "transformers", "tokenizers", "safetensors", "numpy"))
     names |= dict.fromkeys(entry.dist.name for entry in drafters if entry.dist is not None)

@@ -114,7 +114,7 @@ def environment() -> PythonEnvironment:
         folder=cache_folder() / "engines" / "transformers" / f"{VERSION}-torch-{TORCH}",
         lock=Path(__file__).with_name("lock.txt"),
         torch=TORCH,
-        free_bytes=2 * 10**9,  # with a build of torch for the CPU or for Metal
+        free_bytes=2 * 10**9,  # enough for a build of torch for the CPU or Metal
         cuda_bytes=10 * 10**9,
         trial=("-c", "import torch, transformers; print(torch.__version__, transformers.__version__)"),
         fix="Install torch and transformers yourself and name their Python: engine.binary, BENCHCTL_TRANSFORMERS.",
@@ -123,7 +123,7 @@ def environment() -> PythonEnvironment:
 
 _SCRIPT = Path(__file__).with_name("ask_package.py")
 SETTINGS: Mapping[str, str] = {
-    "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
+    "HF_HUB_OFFLINE": "1",  # models were resolved before, so nothing may be downloaded
     "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
@@ -157,7 +157,7 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
                 "prompt_cache": False,
                 "distributions": versions,
                 "devices": [] if facts.get("accelerator") is None else [f"CUDA: {facts['accelerator']}"],
-                # Of the lists of installed files, which hold every file's hash, and of the server's own code.
+                # The lists of installed files hold the hash of each file; the server's own code is added.
                 "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
                 "siblings": {name: value for name, value in records.items() if value},
             },

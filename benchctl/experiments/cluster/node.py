@@ -103,7 +103,7 @@ def inspect_node(work: NodeWork) -> NodeFacts | str:
     if model_files(prepared) != work.models:
         return "its model files differ from those that the run was prepared with"
     engines = {name or "": engine for name, engine in setup_engines(prepared).items()}
-    boot = Path("/proc/sys/kernel/random/boot_id")  # processes of a host share it, containers included
+    boot = Path("/proc/sys/kernel/random/boot_id")  # equal for all processes of a host, also in containers
     host = boot.read_text(encoding="ascii") if boot.exists() else os.uname().nodename
     return NodeFacts(host, describe_machine() | {"name": os.environ.get(MACHINE_NAME)}, engines)
 
@@ -138,7 +138,7 @@ def _prepared(work: NodeWork, recorded: Recorded | None = None) -> Prepared:
         recipe_folder=Path(work.recipe_folder).expanduser(),
         binary=work.binary,
         models_dir=None if work.models_dir is None else Path(work.models_dir).expanduser(),
-        trusted=True,  # whoever may hand work to a node may run code there; what a recipe gets was settled before
+        trusted=True,  # who can send work to a node can run code there; permissions were checked before
         recorded=recorded,
         suite=work.suite,
     )

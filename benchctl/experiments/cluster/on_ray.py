@@ -41,7 +41,7 @@ def connected(where: str, *, models_dir: Path | None, binary: str | None) -> Ite
         import ray
 
         if where != LOCAL:
-            import_module("grpc")  # which Ray alone does not bring, and its client needs
+            import_module("grpc")  # Ray's client needs it, and Ray alone does not install it
     except ImportError as missing:
         package = "Ray's client (ray[client])" if missing.name == "grpc" else "Ray"
         raise UsageError(
@@ -53,7 +53,7 @@ def connected(where: str, *, models_dir: Path | None, binary: str | None) -> Ite
     try:
         yield OnCluster(RayCluster(ray, where), models_dir, binary)
     finally:
-        ray.shutdown()  # tasks that are left end with the connection
+        ray.shutdown()  # this also ends the remaining tasks
 
 
 def _require_server(where: str) -> None:
@@ -117,7 +117,7 @@ class RayCluster:
         self._ray = ray
         self._tasks: dict[Handle, str] = {}
         self._resources: dict[str, dict[str, float]] = {}
-        # At this node for sure: were its node another one, that node's end would take every message with it.
+        # The inbox must be on this node: if another node held it, the loss of that node would lose all messages.
         at_this_node = self._at(ray.get_runtime_context().get_node_id())
         self._inbox = ray.remote(num_cpus=0)(_Inbox).options(**at_this_node).remote()
 
@@ -136,7 +136,7 @@ class RayCluster:
             return f"it did not answer within {INSPECT_S:g} s"
         try:
             facts: NodeFacts | str = self._ray.get(task)
-        except Exception as error:  # whatever another version of benchctl, or none, makes of the task
+        except Exception as error:  # any error may come from another version of benchctl, or from none
             return f"benchctl does not run there, or is another version ({_reason(error)})"
         return facts
 
@@ -152,7 +152,7 @@ class RayCluster:
                 over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=timeout_s)
             messages: list[tuple[str, Message]] = self._ray.get(self._inbox.take.remote(), timeout=ANSWER_S)
         except (self._ray.exceptions.RayError, ConnectionError) as error:
-            # The inbox lives on the node through which this process is connected: without it nothing can be received.
+            # The inbox is on the node that connects this process. Without it no message can be received.
             raise DisconnectedError(_reason(error)) from None
         return messages + [(self._tasks.pop(task), self._end_of(task)) for task in over]
 
@@ -192,7 +192,7 @@ def _measure(work: GroupWork, inbox: Handle, node: str) -> Message:
     except BenchctlError as error:
         return "refused", error.what, error.where, error.fix
     finally:
-        ray.get(list(sent))  # the last: an actor takes the calls of a task in their order
+        ray.get(list(sent))  # waiting for the last is enough: an actor handles the calls of a task in order
     return ("done",)
 
 

@@ -148,7 +148,7 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
     costs = draft.costs
     cost = _ratio(costs.draft_step_s, costs.target_step_s)
     cost_flops = _ratio(costs.draft_flops, costs.target_flops)
-    # Of a corpus nothing is drafted.
+    # Answers without starts are passages of the corpus, in which nothing is drafted.
     corpus = [answer for answer in draft.answers if not answer.starts]
     perplexity, removed = _perplexities(corpus or draft.answers)
     ratio = _ratio(removed, perplexity)
@@ -359,7 +359,7 @@ def agreement_of(folder: Path, diagnosis: Diagnosis, drafts: Sequence[DraftDiagn
                 run = open_run(file.parent)
                 return _beside(run.manifest or diagnosis.manifest, analyse_run(run), named)
         except BenchctlError:
-            continue  # a run that cannot be read says nothing
+            continue  # skip a run that cannot be read
     return None
 
 

@@ -346,7 +346,7 @@ def at_temperature(logprobs: Mapping[int, float], temperature: float) -> tuple[d
     highest, lowest = max(logprobs.values()), min(logprobs.values())
     weights = {token: math.exp((value - highest) / temperature) for token, value in logprobs.items()}
     beyond = max(0.0, 1.0 - sum(map(math.exp, logprobs.values())))
-    # Each token beyond is no likelier than the least likely that is reported.
+    # No unreported token is likelier than the least likely reported token.
     beyond_at_most = beyond * math.exp(lowest * (1 / temperature - 1)) / math.exp(highest / temperature)
     total = sum(weights.values())
     return {token: weight / total for token, weight in weights.items()}, beyond_at_most / (total + beyond_at_most)
@@ -370,7 +370,7 @@ def expectations(
             q, also = at_temperature(ours, temperature)
             beyond.append(max(cut, also))
             overlap = sum(min(value, q.get(candidate, 0.0)) for candidate, value in p.items())
-            read.overlap.append([min(1.0, overlap)])  # but for rounding
+            read.overlap.append([min(1.0, overlap)])  # rounding may exceed 1
             target_chance = p.get(token)
             read.accept.append([min(1.0, q.get(token, 0.0) / target_chance) if target_chance else 0.0])
         else:
@@ -393,7 +393,7 @@ def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int)
     unreported = sum(p[token] for token in likeliest if token not in q)
     p_outside = max(0.0, 1.0 - sum(p.values()))
     q_outside = sum(value for token, value in q.items() if token not in p)
-    free = max(0.0, 1.0 - sum(q.values()))  # of the draft's: a part among the unreported ones of p, the rest beyond
+    free = max(0.0, 1.0 - sum(q.values()))  # mass of the draft's unreported tokens
     inside = min(free, unreported)
     lower = (reported_difference + unreported - inside + abs(p_outside - (q_outside + free - inside))) / 2
     upper = (reported_difference + unreported + free + abs(p_outside - q_outside)) / 2 if unreported else lower

@@ -206,7 +206,7 @@ class _Search:
                 return breaking, breaking
         candidates = [unit for group in groups for unit in group if unit not in breaking]
         candidates.sort(key=lambda unit: -self._alone(units, [unit]).divergence)
-        if not breaking and units is self._families:  # of layers it matters little whether a single layer would do
+        if not breaking and units is self._families:  # among layers, a single one matters little
             single = next((unit for unit in candidates if self._repairs([unit])), None)
             if single is not None:
                 return [], [single]

@@ -133,7 +133,7 @@ def find_source_model(
             fix=f"Write a recipe for {able} with the same model.",
         )
     spec = _spec(recipe, base, allow_requantize)
-    target = ModelPair(target=ModelSpec(source=recipe.models.target.source))  # as it is before any quantization
+    target = ModelPair(target=ModelSpec(source=recipe.models.target.source))  # the unquantized source
     baseline = recipe.arm(recipe.baseline).model_copy(update={"setup": None, "group": None})
     source_recipe = recipe.model_copy(update={"models": target, "arms": [baseline], "setups": []})
     prepared = context.prepare(binary, models_dir, notice, source_recipe)
@@ -304,7 +304,7 @@ class _Session:
     def _probe(self, model: Path, name: str) -> PreflightRecord:
         self._display.update(f"{name}: running the health probes")
         setup, record = self._source.setup, PreflightRecord(mode="on")
-        assert isinstance(setup.engine, ScoringEngine)  # as every engine that quantizes
+        assert isinstance(setup.engine, ScoringEngine)  # every engine that quantizes also scores
         try:
             with scoring(setup.engine, launch_of(setup, model), self._log(name, "server")) as scorer:
                 replies = list(answers(scorer, model, probe_items()))
@@ -313,7 +313,7 @@ class _Session:
         except EngineError as error:
             if error.kind != "protocol":
                 raise
-            record.find("preflight-failed", "models.target", error.what)  # logits that are no numbers
+            record.find("preflight-failed", "models.target", error.what)  # the logits are not numbers
         return record
 
     def _severity(self, model: Path, name: str) -> Divergence:
@@ -328,7 +328,7 @@ class _Session:
         """
         text, reference, read = self._folder / TEXT, self.work / "reference.kld", self._isolation.text
         if read is None:
-            reference.unlink(missing_ok=True)  # of a call that was killed before it had stored what it read
+            reference.unlink(missing_ok=True)  # left by a call that was killed
             origin, context = self._write_text(text), CONTEXT
             try:
                 places = self._read_by_source(text, reference, context)
@@ -361,7 +361,7 @@ class _Session:
         parts: list[str] = []
         length = 0
         with running(source.setup.engine.start(launch_of(source.setup, source.files[0]), log), log) as server:
-            for item in sorted(source.prepared.prompts, key=lambda item: item.prompt_idx):  # a first of every task
+            for item in sorted(source.prepared.prompts, key=lambda item: item.prompt_idx):  # task by task in turn
                 if length >= SPARE * self._tokens:
                     break
                 self._display.update(f"writing the text, {length} of {self._tokens} tokens")

@@ -108,7 +108,7 @@ def _with_error(row: Row, key: str, scale: float, digits: int) -> str | None:
     if value is None:
         return "no number"
     spread = "" if error is None else f" ± {scale * error:.{digits}f}"
-    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0 avoids -0
 
 
 def rows(isolation: Isolation, limit: float) -> list[Row]:

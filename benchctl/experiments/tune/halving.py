@@ -154,7 +154,7 @@ def fit(
     arms = [arm.name for arm in recipe.arms if arm.name != baseline]
 
     def searching(chosen: Sequence[str], per_block: int) -> float:
-        by_cost = sorted(chosen, key=lambda arm: -costs[arm].cell(per_block))  # the dear ones may be those that stay
+        by_cost = sorted(chosen, key=lambda arm: -costs[arm].cell(per_block))  # the expensive arms may stay
         rungs = rungs_of(len(by_cost))
         return LEAST_BLOCKS * sum(block_cost(by_cost[:arms_left], baseline, costs, per_block) for arms_left in rungs)
 

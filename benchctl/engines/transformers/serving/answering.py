@@ -159,7 +159,7 @@ class Comparing:
         with torch.inference_mode():
             target, drafts, expectations = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
-                # The ids beyond are padding: no tokenizer has them.
+                # Ids beyond the smaller vocabulary are padding, which no tokenizer uses.
                 shared = min(self._model.vocabulary, self._decoder.vocabulary)
                 target = [logits[:shared] for logits in target]
                 drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
@@ -207,7 +207,7 @@ class Comparing:
         """Return the loss on some tokens, each in a single pass: of the whole model, and without the part."""
         full_loss = _loss(State(self._decoder), tokens)
         with without(self._decoder, self._left_out):
-            # From an empty state in a single pass: every layer that runs has read equally many tokens.
+            # In a single pass from an empty state all layers that run read equally many tokens.
             draft_loss = _loss(State(self._decoder), tokens)
         return {"loss_target": full_loss, "loss_draft": draft_loss, "scored": len(tokens) - 1}
 

@@ -54,9 +54,9 @@ class Assistance:
             with torch.inference_mode():
                 model.generate(
                     prompt,
-                    attention_mask=torch.ones_like(prompt),  # else tokens of the padding's id are taken for padding
+                    attention_mask=torch.ones_like(prompt),  # else tokens with the padding's id count as padding
                     generation_config=_settings(task),
-                    logits_processor=task.chooser.sampler.processors(),  # of the draft's logits, too
+                    logits_processor=task.chooser.sampler.processors(),  # also for the draft's logits
                     streamer=listener,
                     **self.keywords(),
                 )
@@ -136,7 +136,7 @@ def _settings(task: Task) -> GenerationConfig:
     return GenerationConfig(
         max_length=len(task.prompt) + task.max_tokens,
         do_sample=bool(sampler.temperature),
-        # Left out, the model would fill in its own; -1 is no token.
+        # Without it `generate` would use the model's own; -1 is no token.
         eos_token_id=sorted(task.ends) or [-1],
         pad_token_id=0,
         suppress_tokens=sorted(task.chooser.never) or None,

@@ -77,7 +77,7 @@ class Chooser:
         """Prompt and answer up to now; a penalty applies to these tokens."""
         self._processors = sampler.processors()
         self._never = torch.tensor(sorted(never))
-        # Uniform numbers alone are drawn on the CPU: the same seed then draws the same ones everywhere.
+        # Only uniform numbers are drawn, on the CPU, so that a seed gives the same numbers on every device.
         self._generator = torch.Generator().manual_seed(sampler.seed)
 
     def first(self, logits: torch.Tensor) -> int:
@@ -124,7 +124,7 @@ class Chooser:
         if q is None:
             q = torch.zeros_like(p[accepted]).index_fill_(-1, drafted[accepted], 1.0)
         residual = (p[accepted] - q.to(p)).clamp_(min=0)
-        # Nothing is left only where p equals q up to rounding, and there p is what remains to draw from.
+        # The residual is empty only if p equals q up to rounding; then the token is drawn from p.
         return accepted, self._draw(residual if float(residual.sum()) > 0 else p[accepted])
 
     def processed(self, logits: torch.Tensor, tokens: Sequence[int], drafted: Sequence[int] = ()) -> torch.Tensor:
@@ -191,7 +191,7 @@ class Chooser:
         # Metal has no float64.
         reached = weights.cumsum(-1, dtype=torch.float32 if weights.device.type == "mps" else torch.float64)
         total = reached[-1:]
-        # Rounded up to the whole it would lie beyond the last token that has a weight.
+        # A threshold rounded up to the total would lie beyond the last token with a weight.
         threshold = torch.minimum(total * self._uniform(), total.nextafter(torch.zeros_like(total)))
         return int(torch.searchsorted(reached, threshold, right=True))
 
@@ -353,7 +353,7 @@ def _round(current: Round, drafter: Drafter, clock: PhaseClock) -> Step:
             new_tokens, ended = new_tokens[: index + 1], True
             break
     accepted = min(accepted, len(new_tokens))
-    # Nothing is read after the end of an answer, so that its state need not be right.
+    # After the end of an answer nothing is read, so its state may be wrong.
     if not ended:
         state.keep(before, accepted + 1)
     clock.passed("rollback")

@@ -110,10 +110,10 @@ class Service:
             self._scoring, before = State(self.decoder), 0
         with torch.inference_mode():
             logits = chooser.processed(self._scoring.advance(prefix[before:]), prefix)[-1].float()
-            # As a sampler that never chooses some tokens: nothing is renormalized.
+            # Excluded tokens get minus infinity, and the others are not renormalized, as in a sampler.
             values, ids = chooser.allowed(logits.log_softmax(-1)).topk(top)
         self._scored = prefix
-        # Of equals the lower id first, as decoding chooses: in bfloat16 exact ties are common.
+        # Ties are common in bfloat16. The lower id comes first, as in decoding.
         likeliest = sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
         return {"logprobs": likeliest, "evaluated": len(prefix) - before}
 
@@ -276,7 +276,7 @@ def serve(service: Service, address: tuple[str, int] | str, key: str | None, rea
 
     `address`: host and port, or the path of a Unix socket. `key`: every request needs it; `None`: none does.
     """
-    # Events are small: waiting to fill a packet would hold tokens back. A Unix socket does not.
+    # Without this, TCP would hold small events back to fill a packet. Unix sockets do not wait.
     fields = {"service": service, "key": key and key.encode(), "disable_nagle_algorithm": not isinstance(address, str)}
     handler = type("Handler", (_Handler,), fields)
     listener = UnixStreamServer(address, handler) if isinstance(address, str) else HTTPServer(address, handler)

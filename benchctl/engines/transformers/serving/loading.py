@@ -69,7 +69,7 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
         stored = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
         stored = stored if stored in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trusted)
-        # No attention of choice: SDPA where the architecture has it, else eager.
+        # With `None`, transformers takes SDPA if the architecture has it, else eager attention.
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
@@ -78,7 +78,7 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
             use_safetensors=True,
             **trusted,
         )
-    except Exception as error:  # of any type: tokenizers raises Exception itself
+    except Exception as error:  # tokenizers raises plain Exception
         for name in _FILES:
             if (folder / name).is_file():
                 read_object(folder / name)
@@ -96,8 +96,8 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
     ends = model.generation_config.eos_token_id
     ends = tokenizer.eos_token_id if ends is None else ends
     ends = [] if ends is None else [ends] if isinstance(ends, int) else ends
-    # `generate` fills in from the model's own defaults (a repetition penalty, beams) what it is not told; the decoding
-    # loop here knows none of them. The recipe alone decides.
+    # `generate` would take missing settings from the model's defaults, such as a repetition penalty or beams. The
+    # decoding loop here does not have them, so the defaults are emptied: only the recipe decides.
     model.generation_config = GenerationConfig()
     return Loaded(folder, model, tokenizer, frozenset(ends))
 

@@ -119,7 +119,7 @@ def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
     singly = torch.cat([variants.apply(item, variant, variant) for variant in pair.split(1)])
     try:
         batch = variants.apply(item, pair, pair)
-    except RuntimeError:  # the variants were mixed up, and what came back has another shape
+    except RuntimeError:  # the module mixed up the variants, and its result has another shape
         return False
     return float((batch - singly).abs().mean()) <= HALF_TOLERANCE * float(singly.abs().mean())
 
@@ -140,7 +140,7 @@ def _skips(decoder: Decoder, tokens: list[int]) -> bool:
         with torch.inference_mode(), without(decoder, frozenset({(first, "attention")})):
             at_once = _logprobs(State(decoder).advance(tokens, keep=len(tokens)))
             difference = (_one_by_one(State(decoder), tokens) - at_once).abs()
-    except RuntimeError:  # the mask has another shape than the keys
+    except RuntimeError:  # mask and keys differ in shape
         return False
     finally:
         if width is not None:

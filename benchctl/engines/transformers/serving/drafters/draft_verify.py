@@ -87,7 +87,7 @@ def find_parts(decoder: Decoder, tries: int, length: int, seed: int) -> Parts:
         for number in range(tries):
             proposals = torch.rand(_PROPOSALS, len(items), generator=generator)
             candidates = (proposals < torch.rand(_PROPOSALS, 1, generator=generator)).double()
-            candidates[candidates.sum(1) == 0, 0] = 1.0  # the set that leaves out nothing is no draft
+            candidates[candidates.sum(1) == 0, 0] = 1.0  # an empty set would be no draft
             best = 0
             if number >= _RANDOM:
                 tried_scores = torch.tensor(scores, dtype=torch.float64)

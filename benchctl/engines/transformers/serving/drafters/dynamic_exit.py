@@ -80,7 +80,7 @@ class SelfDel(SelfEarlyExit):
         for number, hidden in enumerate(handed_on):
             scores = logits_of(self.decoder, hidden[:, :places]).float()
             top, predicted = scores.max(-1)
-            trust = 1 / scores.sub_(top[:, None]).exp_().sum(-1)  # in place: a vocabulary's worth is large
+            trust = 1 / scores.sub_(top[:, None]).exp_().sum(-1)  # in place, to save memory
             right = (predicted == expected).float()
             observed = (right, 1 - right, trust * right, trust * (1 - right))
             totals = (self._right, self._wrong, self._right_trust, self._wrong_trust)
@@ -98,7 +98,7 @@ class SelfDel(SelfEarlyExit):
         )
         _, layers, self._depth = max(rated)
         self.exit_after(layers)
-        # The prior's right and wrong token have no confidence; they fade with the rest.
+        # The right and wrong token that each exit starts with have no confidence. They fade like all others.
         right_trust = float(self._right_trust[layers - 1] / self._right[layers - 1])
         wrong_trust = float(self._wrong_trust[layers - 1] / self._wrong[layers - 1])
         self.confidence = (right_trust + wrong_trust) / 2

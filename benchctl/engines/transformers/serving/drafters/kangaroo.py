@@ -98,7 +98,7 @@ class SelfKangaroo(SelfEarlyExit):
         cache = keywords["past_key_values"]
         if self._request is None:
             self._request = cache
-        if cache is not self._request:  # of a request that this drafter has no part in
+        if cache is not self._request:  # this request does not belong to this drafter
             assert self._listening is not None
             self._listening.remove()
             return
@@ -110,7 +110,7 @@ class SelfKangaroo(SelfEarlyExit):
     def draft(self, current: Round) -> Draft:
         """Guess tokens with the adapter in place of the later layers and the final norm."""
         before = current.state.read
-        self._crop(before)  # of the last verification what was accepted is left
+        self._crop(before)  # keep only what the last verification accepted
         try:
             with replaced({self._inner.norm: lambda _: self._adapted}):
                 return super().draft(current)

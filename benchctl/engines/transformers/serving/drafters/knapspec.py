@@ -240,7 +240,7 @@ class SelfKnapspec(SelfDrafter):
         step = self.latencies.overhead + sum(self.latencies.part(part, context) for _, part in items)
         steps = [step - sum(costs[item] for item in left_out) for left_out in layer_sets.left_out]
         passes = [self.latencies.verify(depth + 1, context) for depth in range(1, self.depth + 1)]
-        # The set that leaves out nothing is no draft.
+        # The first set leaves out nothing, so it is no draft.
         drafts = slice(1, None) if len(steps) > 1 else slice(None)
         number, self._depth, rate = best_pair(acceptances[drafts], steps[drafts], passes)
         number += drafts.start or 0

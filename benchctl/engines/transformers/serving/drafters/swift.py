@@ -43,7 +43,7 @@ class SelfSwift(SelfDrafter):
         self._items = inner_items(decoder)
         self._count = min(max(1, round(self.options["skip"] * len(self._items))), max(1, len(self._items) - 1))
         self._generator = torch.Generator().manual_seed(self.options["seed"])
-        # Every second layer first, then the others: as many parts as are to be skipped.
+        # Start with the parts of every second layer, then take others until the count is reached.
         order = sorted(range(len(self._items)), key=lambda index: (self._items[index][0] % 2 == 0, index))
         self.left_out = self._parts(order[: self._count])
         self._tried: list[list[float]] = []
