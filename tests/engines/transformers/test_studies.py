@@ -27,14 +27,12 @@ def run(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def test_the_ablation_study(tmp_path: Path) -> None:
-    selected = ("-k", "*_d4-t_tiny*-t0", "-k", "ssm_d4-t_tiny-parallel-t0.6", "-k", "code")
-    result = run(tmp_path, "self-speculation-ablation", *selected)
-    arms = {row["arm"]: row["lossless"] for row in result["analysis"]["verdicts"]}
-    names = ("ssm", "layerskip", "exit"), ("linear", "layerskip", "exit"), ("layerskip", "exit")
-    targets = zip(("parallel", "sequential", "transformer"), names, strict=True)
-    expected = {f"{name}_d4-t_tiny-{target}" for target, parts in targets for name in parts}
-    assert set(arms) == {"ssm_d4-t_tiny-parallel-t0.6", *(f"{name}-t0" for name in expected)}
-    assert {output for name, output in arms.items() if name.endswith("-t0")} == {"identical"}
+    """Each part of each target that is a draft, once: every arm starts a server of its own."""
+    arms = {"ssm_d4-t_tiny-parallel-t0", "linear_d4-t_tiny-sequential-t0"}
+    arms |= {f"{draft}_d4-t_tiny-transformer-t0" for draft in ("layerskip", "exit")}
+    result = run(tmp_path, "self-speculation-ablation", "-k", "code", *(word for arm in arms for word in ("-k", arm)))
+    verdicts = {row["arm"]: row["lossless"] for row in result["analysis"]["verdicts"]}
+    assert verdicts == dict.fromkeys(arms, "identical")
 
 
 def test_the_ablation_study_without_a_run(tmp_path: Path) -> None:
@@ -50,7 +48,7 @@ def test_the_ablation_study_without_a_run(tmp_path: Path) -> None:
 def test_the_study_of_methods_that_choose(tmp_path: Path) -> None:
     target = ("--set", "models.target.source=bundled:tiny-transformer", "--set", "engine.context=2048")
     contexts = ("--set", "matrix.context_length=[null, 1024]", "-k", "code")
-    result = run(tmp_path, "self-speculation-knapspec", *target, *contexts)
+    result = run(tmp_path, "self-speculation-knapspec", *target, *contexts, "-k", "swift*", "-k", "knapspec*")
     assert {row["lossless"] for row in result["analysis"]["verdicts"]} == {"identical"}
     (folder,) = (file.parent for file in tmp_path.rglob("manifest.json"))
     report = benchctl("report", folder, "--output", tmp_path / "reports", "--json", timeout=300)

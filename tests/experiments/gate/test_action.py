@@ -124,9 +124,9 @@ def test_unchanged_runs_pass_and_what_was_planted_is_stopped(tmp_path: Path, mon
     job.measure("measured")
     assert job.gate(edited(job, "measured", steady(0), "first"))[0] == 2, "there is no baseline yet"
     shutil.copy(tmp_path / "first" / "baseline.json", tmp_path / "baseline.json")
-    for number, results in enumerate(("second", "third", "fourth")):
-        job.measure(f"measured {results}")
-        code, output = job.gate(edited(job, f"measured {results}", steady(number), results))
+    job.measure("measured again")
+    for wobble, results in enumerate(("second", "third", "fourth")):
+        code, output = job.gate(edited(job, "measured again", steady(wobble), results))
         assert code == 0, output
         assert {"baseline.json", "certificate.json", "gates.xml"} <= {
             file.name for file in (tmp_path / results).iterdir()
@@ -134,11 +134,11 @@ def test_unchanged_runs_pass_and_what_was_planted_is_stopped(tmp_path: Path, mon
     assert job.step("Summarise").returncode == 0
     assert "✓ slower:10%: passed." in job.summary.read_text() and "**" in job.summary.read_text()
 
-    code, output = job.gate(edited(job, "measured second", steady(1, speed=0.7), "slower"))
+    code, output = job.gate(edited(job, "measured again", steady(1, speed=0.7), "slower"))
     assert code == 1 and "slower:10%: spec: 0.7" in output and "1 of 3 gates failed" in output
     failures = ElementTree.parse(tmp_path / "slower" / "gates.xml").findall("testcase/failure")
     assert len(failures) == 1 and "slower by more than 10 %" in failures[0].attrib["message"]
-    code, output = job.gate(edited(job, "measured second", steady(1, apart=0.1), "noisy"))
+    code, output = job.gate(edited(job, "measured again", steady(1, apart=0.1), "noisy"))
     assert code == 1 and "cannot tell" in output
 
     job.measure("shallow", depth=1)
