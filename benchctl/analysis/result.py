@@ -19,11 +19,6 @@ class Interval(Result):
     method: str
 
     @property
-    def from_to(self) -> str:
-        """For a sentence: `0.98 to 1.25`."""
-        return f"{self.low:.2f} to {self.high:.2f}"
-
-    @property
     def excludes_one(self) -> bool:
         """Whether a ratio of 1, no difference, lies outside."""
         return self.low > 1 or self.high < 1

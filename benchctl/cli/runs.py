@@ -15,7 +15,7 @@ from benchctl.cli import options
 from benchctl.cli.options import JsonForText, Results, of_run
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.reports.json_output import print_json
-from benchctl.text import one_line
+from benchctl.text import one_line, plural
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
@@ -92,18 +92,15 @@ def remove(
     from benchctl.data.store import resolve_run
 
     folders = list(dict.fromkeys(resolve_run(run, results) for run in runs))
+    counted = f"{len(folders)} {plural(len(folders), 'run')}"
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("Deleting runs has to be confirmed.", fix="Add --yes.")
         for folder in folders:
             typer.echo(f"  {one_line(str(folder))}")
-        typer.confirm(f"Delete {_runs(len(folders))}?", abort=True)
+        typer.confirm(f"Delete {counted}?", abort=True)
     remove_runs(folders)
-    typer.echo(f"Deleted {_runs(len(folders))}.")
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
+    typer.echo(f"Deleted {counted}.")
 
 
 KEYS = ("recipe", "status", "engine", "machine", "result", "workload")

@@ -28,25 +28,14 @@ _QUANTILES = ("median", "p95", "p99")
 def conditions(analysis: Analysis) -> Table[Level]:
     """Every level with all its values, for programs."""
     columns = _columns(analysis)
-    hidden = (
-        "of",
-        "is_baseline",
-        "overlapping",
-        "judged",
-        "planned",
-        "tokens",
-        "makespan_s",
-        "window_s",
-        "drain_share",
-    )
     return Table(
         "conditions",
         "Every condition",
         (
             columns["arm"],
-            *for_programs(*hidden[:4]),
+            *for_programs("of", "is_baseline", "overlapping", "judged"),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
-            *for_programs(*hidden[4:], "throughput_by_block"),
+            *for_programs("planned", "tokens", "makespan_s", "window_s", "drain_share", "throughput_by_block"),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *for_programs(**{name: f"arrival.{name}" for name in Arrival.model_fields}),
