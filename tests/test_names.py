@@ -1,4 +1,4 @@
-"""A name says what it holds: vague names may only become fewer."""
+"""A name says what it holds: vague names are rare."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def assigned(file: Path) -> Iterator[str]:
             yield node.arg
 
 
-@pytest.mark.parametrize(("folder", "most_per_1000_lines"), [("benchctl", 34), ("tests", 41)])
-def test_vague_names_only_become_fewer(folder: str, most_per_1000_lines: int) -> None:
-    """Where this fails, rename what you added; where the share fell, lower the bound. The aim is 3, and 5 in tests."""
+@pytest.mark.parametrize(("folder", "most_per_1000_lines"), [("benchctl", 3), ("tests", 5)])
+def test_vague_names_are_rare(folder: str, most_per_1000_lines: int) -> None:
+    """Where this fails, give what you added a name of the field: `verdict`, `rows`, `reason`, `index`, `reported`."""
     files = list((ROOT / folder).rglob("*.py"))
     lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
     vague = sum(name in VAGUE for file in files for name in assigned(file))
