@@ -23,7 +23,7 @@ def isolate(
         str | None, typer.Option("--type", "-t", metavar="TYPE", help="Default: the recipe's, else q8_0.")
     ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also the layers within the family.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Also every family quantized alone, kept alone.")] = False,
+    singly: Annotated[bool, typer.Option("--all", help="Also every family quantized alone, kept alone.")] = False,
     text: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Default: the prompts with the unquantized model's answers.", dir_okay=False),
@@ -65,7 +65,7 @@ def isolate(
         )
         folder, isolation, finding = measured(
             source,
-            lambda measure: search(source.families, measure, singly=every, layers=layers),
+            lambda measure: search(source.families, measure, singly=singly, layers=layers),
             out,
             display,
             text=text,
