@@ -14,7 +14,7 @@ from benchctl.errors import BenchctlError, UsageError
 from benchctl.writing import cannot_write
 
 FOLDERS = {LOGS, "diagnosis", "sampling"}
-"""What a run's folder may contain beside files: engine logs, and the folders of experiments."""
+"""Folders that a run's folder may contain: engine logs, and those of experiments."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ListedRun:
     folder: Path
     manifest: Manifest | None
     size: int
-    """Bytes of all its files."""
+    """Size of all its files, in bytes."""
     problem: str | None = None
     damage: tuple[str, ...] = ()
     """Whether the manifest was changed, or the size of the records; their content is checked by opening the run."""

@@ -33,7 +33,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
 
     name: str
     compared: ComparedArm
-    """What it is compared with, and what it ran on."""
+    """Its baseline, and the models and engine that it ran on."""
     labels: dict[str, str]
     """On the axes of its recipe."""
     target: str
@@ -96,14 +96,14 @@ class RunSummary(msgspec.Struct, kw_only=True):
     blocks: int
     records: int
     level: float
-    """Of its intervals: wider where the run ended when they were narrow enough."""
+    """The confidence level of its intervals; higher where the run ended when they were narrow enough."""
     machine: str
     sampling: dict[str, Any]
     prompts: list[tuple[str, int, str | None]]
     """Task, index and SHA-256 of each."""
     failed_cells: list[str]
     damage: list[str]
-    """What is not as it was written."""
+    """Files that were changed after they were written."""
     distrust: str | None
     """Why nothing is concluded of it."""
     arms: list[ArmSummary]
@@ -137,7 +137,7 @@ def content_digest(run: Path) -> str:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """What the cache holds of a run as its files are now."""
+    """The cache's entry for a run, by the present content of its files."""
 
     run: Path
     digest: str | None
@@ -147,7 +147,7 @@ class CacheEntry:
 
 
 def look_up(run: Path) -> CacheEntry:
-    """Return what the cache holds of a run."""
+    """Return the cache's entry for a run."""
     if not (run / MANIFEST).is_file():
         return CacheEntry(run, None, None)
     try:

@@ -43,7 +43,8 @@ class Ratio(Result):
     interval: Interval | None
     """Wide enough that those of all arms and runs hold together; `None` below three blocks in a run."""
     variances: list[Variance] = Field(default_factory=list)
-    """Of the logarithm of the ratio: by blocks, and where runs were repeated by runs. Conclusions hold by both."""
+    """The variance of the ratio's logarithm from blocks, and from runs where runs were repeated. Conclusions hold by
+    both."""
     values_a: list[float] = Field(default_factory=list)
     values_b: list[float] = Field(default_factory=list)
 
@@ -161,7 +162,7 @@ DoubtCode = Literal[
 
 
 class Doubt(Result):
-    """Why nothing is said of how a quantity changed."""
+    """Why the change of a quantity is unknown."""
 
     code: DoubtCode
     """`damaged`: the files of a run are not as they were written. `a baseline`: the arm is one in a run, so it has no
@@ -172,11 +173,11 @@ class Doubt(Result):
     matched: float | None = None
     """The ratio over the answers of equal length."""
     reason: str | None = None
-    """What shows that a run is damaged."""
+    """Why a run is damaged."""
 
 
 def doubt_of(measured: InAllRuns, change: Ratio) -> Doubt | None:
-    """Return why nothing is said of how a quantity changed, or `None`."""
+    """Return why the change of a quantity is unknown, or `None`."""
     matched = measured.matched_ratio
     if change.ratio is None:
         return Doubt(code="not timed")
@@ -191,7 +192,7 @@ def doubt_of(measured: InAllRuns, change: Ratio) -> Doubt | None:
 
 
 Watched = dict[str, Measured]
-"""By quantity; what is not known in every block is absent."""
+"""By quantity. A quantity that some block does not report is absent."""
 
 
 def watch(frame: Frame, prompts: Mapping[str, Sequence[PromptKey]]) -> dict[str, Watched]:

@@ -40,7 +40,7 @@ from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 
 MACHINE_CLASS = ("machine cpu", "machine usable cores", "machine accelerators")
-"""What makes speeds, times, memory and energy of two machines comparable where it is equal."""
+"""Speeds, times, memory and energy of two runs are comparable only where these facts of the machine are equal."""
 
 
 class RunFacts(Result):
@@ -55,7 +55,7 @@ class RunFacts(Result):
     blocks: int
     failed_cells: list[str]
     damage: list[str]
-    """What is not as it was written: nothing is concluded of a run that has any."""
+    """Files that were changed after they were written. Nothing is concluded of a run that has any."""
     warnings: list[str]
     """Ids of `benchctl.analysis.warnings`, the most serious first."""
 
@@ -65,9 +65,9 @@ class ArmComparison(Result):
 
     arm: str
     is_baseline: bool
-    """Of run B."""
+    """Whether it is a baseline of run B."""
     change: SpeedChange
-    """Of `judged`. Faster or slower only where the interval excludes 1."""
+    """The class of `judged`: `faster` or `slower` only where its interval excludes 1."""
     doubt: Doubt | None
     """Why `change` is unknown."""
     rate: Ratio
@@ -85,7 +85,7 @@ class ArmComparison(Result):
     """Over each run's own baseline, over the prompts that every block of both timed in all runs; where requests
     overlap, of whole answers."""
     watched: dict[str, Ratio] = Field(default_factory=dict)
-    """What gates watch beside speed, as far as A reports it: `ttft`, `memory`, `energy`, `acceptance TASK`."""
+    """Quantities beside speed that gates watch, where A reports them: `ttft`, `memory`, `energy`, `acceptance TASK`."""
     acceptance_a: float | None
     acceptance_b: float | None
     acceptance_doubt_a: AcceptanceDoubt | None
@@ -100,7 +100,7 @@ class ArmComparison(Result):
 
     @property
     def judged(self) -> Ratio:
-        """What `change` is of."""
+        """The ratio that `change` classifies: a baseline's decode rate, any other arm's speed-up."""
         return self.rate if self.is_baseline else self.speedup
 
 
@@ -114,7 +114,7 @@ class OwnVerdict(Result):
 
 
 class RunComparison(Result):
-    """Everything that `benchctl compare` finds."""
+    """The comparison of two settings."""
 
     a: RunFacts
     b: RunFacts
@@ -124,25 +124,25 @@ class RunComparison(Result):
     claims: int = 1
     """How many intervals of a kind hold together: of each arm."""
     level: float = LEVEL
-    """Of an interval by itself: above 95 % where a run ended by what it showed."""
+    """The confidence level of a single interval; above 95 % where a run ended by what it showed."""
     on_trust: list[str]
-    """Which parts of the workload could not be checked to be the same."""
+    """Parts of the workload that could not be compared."""
     changed: list[Change]
     arms: list[ArmComparison]
     only_in_a: list[str]
     only_in_b: list[str]
     lossless_b: list[OwnVerdict]
-    """Of every arm of B but its baseline, those that only B has included."""
+    """For every arm of B but its baseline, also arms that A lacks."""
 
     @property
     def other_machine(self) -> list[Change]:
-        """How the machines differ, where they are of another class: then only ratios within a run can be compared."""
+        """How the machines differ where they are not of one class. Then only ratios within a run are comparable."""
         return [change for change in self.changed if change.what in MACHINE_CLASS]
 
 
 @dataclass(frozen=True)
 class Side:
-    """A run and what was found in it."""
+    """A run, its analysis, and its records as columns."""
 
     data: RunData
     analysis: Analysis
@@ -181,7 +181,7 @@ class Side:
         return table.in_blocks(decoding.full_blocks)
 
     def own(self, name: str) -> OwnFacts:
-        """Return what the run says of an arm by itself."""
+        """Return the results of an arm in this run."""
         rows = self.analysis.acceptance
         accepted = next((row for row in rows if row.arm == name and row.task == ALL_TASKS), None)
         rate, doubt = (accepted.rate, accepted.doubt) if accepted else (None, None)
@@ -194,7 +194,7 @@ class Side:
 
 @dataclass(frozen=True)
 class OwnFacts:
-    """What a run says of an arm by itself."""
+    """The results of an arm in its own run."""
 
     acceptance: float | None
     verdict: str | None
@@ -295,7 +295,7 @@ def side_of(data: RunData, judge: Judge, baseline: str | None) -> Side:
 
 
 def run_facts(side: Side, name: str) -> RunFacts:
-    """Return what is said of a run; `name`: what a run without a manifest is called."""
+    """Return the facts of a run; `name`: what a run without a manifest is called."""
     manifest, analysis = side.data.manifest, side.analysis
     return RunFacts(
         run=analysis.run if manifest else name,
@@ -313,14 +313,14 @@ def run_facts(side: Side, name: str) -> RunFacts:
 
 @dataclass(frozen=True)
 class ArmInRuns:
-    """An arm that all runs have: what was measured, and what each run says of it."""
+    """An arm that all runs have: what was measured, and its results in each run."""
 
     baseline: str
-    """Of its group: its own name for a baseline."""
+    """The baseline of the arm's group; for a baseline its own name."""
     is_baseline: bool
-    """Of B."""
+    """Whether it is a baseline of B."""
     facts: tuple[OwnFacts, OwnFacts]
-    """What A, and what B says of it."""
+    """Its results in A and in B."""
     outputs: Outputs
     prompts: int
     """How many all runs have."""
@@ -330,7 +330,7 @@ class ArmInRuns:
     speedup: InAllRuns | None
     """`None` where it is the baseline of a run."""
     watched: Sequence[Watched]
-    """By run, those of A first."""
+    """One a run, those of A first."""
 
 
 def _measure(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]) -> dict[str, ArmInRuns]:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from benchctl.analysis.comparison.workload import Change
 
 ERROR = 0.01
-"""Of 100 commands in which nothing is worse than its tolerance, at most so many have a failed gate."""
+"""The largest share of commands with a failed gate although nothing is worse than its tolerance."""
 MISSED = 0.05
-"""Of 100 runs that are worse by the tolerance, at most so many pass."""
+"""The largest share of runs that pass although they are worse by the tolerance."""
 POWER = 0.9
-"""So many blocks are advised that an unchanged arm passes with this power."""
+"""The advised number of blocks lets an unchanged arm pass with this probability."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class ArmTest:
 
     @cached_property
     def p(self) -> float | None:
-        """By the variance that shows least; `None`: undetermined."""
+        """The larger of the p-values by each variance; `None`: undetermined."""
         if self.doubt or self.change.ratio is None or not self.change.variances:
             return None
         return max(beyond_p(self.distance - self.gate.tolerance, variance) for variance in self.change.variances)

@@ -46,7 +46,7 @@ FORMAT = StoredFormat("kept baseline", version=1, fix="Write it again: benchctl 
 
 
 class KeptArm(Part):
-    """What an arm came to."""
+    """The results of an arm."""
 
     baseline: str
     """The arm that it is compared with; its own name for a baseline."""
@@ -60,7 +60,7 @@ class KeptArm(Part):
 
 
 class KeptRun(Part):
-    """Which run it was."""
+    """The identity of a run."""
 
     run: str
     recipe: str
@@ -69,7 +69,7 @@ class KeptRun(Part):
     blocks: int
 
     def facts(self, file: str) -> RunFacts:
-        """Return what is said of it."""
+        """Return the facts of the run."""
         fields = self.model_dump()
         return RunFacts(folder=file, status=None, failed_cells=[], damage=[], warnings=[], **fields)
 
@@ -83,7 +83,7 @@ class Kept(Part):
     runs: list[KeptRun] = Field(min_length=1)
     """One, or several of the same setting."""
     setting: dict[str, str]
-    """What may differ in a run that is compared with it: engine, machine, arms."""
+    """Engine, machine and arms, which may differ in a run that is compared with it."""
     prompts: list[str]
     """`task/prompt_idx`, the order of every list by prompt."""
     arms: dict[str, KeptArm]

@@ -67,16 +67,16 @@ class ArmRow(Result):
     acceptance_doubt: str | None
     lossless: str | None
     change: SpeedChange | None = None
-    """Of `speedup_ratio`; of a baseline of `rate_ratio`."""
+    """The class of `speedup_ratio`; for a baseline that of `rate_ratio`."""
     rate_ratio: Ratio | None = None
-    """Of decode rates over the prompts that every block of both timed."""
+    """The ratio of decode rates over the prompts that every block of both runs timed."""
     speedup_ratio: Ratio | None = None
     answers_same: int | None = None
     answers_differing: int | None = None
     answers_unsteady: int | None = None
     """Prompts that either did not answer soundly, or not alike in every block."""
     not_compared: dict[ComparedPart, NotCompared] = Field(default_factory=dict)
-    """What is not comparable, and why."""
+    """The parts that are not comparable, with the reason."""
 
 
 class Differing(Result):
@@ -88,7 +88,7 @@ class Differing(Result):
 
 
 class SeveralRuns(Result):
-    """What was found."""
+    """The comparison of any number of runs with the first."""
 
     runs: list[dict[str, str | int | None]]
     differing: list[Differing]
@@ -261,13 +261,13 @@ def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
 
 
 class FirstChange(Result):
-    """What the builds after the first show of an arm."""
+    """Where an arm changed after the first build."""
 
     arm: str
     slower: int | None
     """Number of the first run (from 0) whose speed-up, of a baseline its decode rate, is shown to be lower."""
     ratio: float | None = None
-    """Of that build over the first."""
+    """That build's value over the first build's."""
     interval: Interval | None = None
     diverges: int | None
     """The first whose answers are not the first build's; rounding of another build's kernels is enough for that."""

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 FEW = 4
 """Up to so many runs are read in turn; more of them on several cores."""
 ABSENT = 0
-"""In place of an answer's number where no sound answer is there."""
+"""Stands for an answer that is missing or not sound."""
 
 
 def summarise(run: RunData, judge: Judge) -> RunSummary:

@@ -1,4 +1,4 @@
-"""What requests wait for and what all of them together get, for every arm under a condition.
+"""Latency of requests and their total throughput, for every arm under a condition.
 
 A cell is an arm in a block. Its makespan (s) is the time from its first request sent to the end of its last answer, one
 request at a time the sum of their times. Total throughput is tokens over the window in which all slots of a closed
@@ -38,7 +38,7 @@ TOLERATED = 0.05
 FEWEST = 20
 """Requests of a cell, from which on its trend counts."""
 SETTLING = 1 / 3
-"""Of a cell's requests, during which the queue settles."""
+"""The share of a cell's requests during which the queue settles."""
 CELLS = 3
 
 

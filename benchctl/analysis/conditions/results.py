@@ -1,4 +1,4 @@
-"""What is found in a run that varies concurrency, arrival rate or temperature: serialisable, as everything else."""
+"""The results of a run that varies concurrency, arrival rate, temperature or prompt length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 
 class Quantiles(Result):
-    """Of a latency over all requests of an arm, in seconds; `None`: too few lie beyond it, or those were given up."""
+    """Quantiles of a latency over all requests of an arm, in seconds; `None`: too few lie beyond it, or timed out."""
 
     median: float | None
     p95: float | None
@@ -62,7 +62,7 @@ class Level(Result):
     context_length: int | None = None
     """Tokens that prompts were padded or cut to."""
     group: str | None = None
-    """Of setups that compute the target alike; `None` where the recipe has no axes."""
+    """The group of setups that compute the target alike; `None` where the recipe has no axes."""
     axes: dict[str, str] = Field(default_factory=dict)
     """The label of its value on every axis that has to do with the arm."""
     memory_bytes: int | None = None
@@ -76,11 +76,11 @@ class Level(Result):
     tpot: Quantiles
     """Time of a token after the first, a value for each request: 1 / decode rate."""
     tokens: int | None
-    """That came out, first ones included."""
+    """All generated tokens, the first ones included."""
     makespan_s: float | None
     """From the first request sent to the last answer's end (one at a time the sum of e2e_s), over all whole cells."""
     window_s: float | None
-    """Of the makespan, in which all slots of a closed loop were full; elsewhere all of it."""
+    """The part of the makespan in which all slots of a closed loop were full; otherwise the whole makespan."""
     drain_share: float | None
     """1 - window_s / makespan_s: how much of the cells some slots were empty, filling or draining."""
     throughput: float | None
@@ -98,7 +98,7 @@ class Level(Result):
     """Wide enough that it and those of all arms and conditions hold together."""
     throughput_by_block: list[float]
     arrival: Arrival | None
-    """Of an open loop alone."""
+    """`None` for a closed loop."""
 
 
 CrossingOutcome = Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
@@ -115,7 +115,7 @@ class Crossing(Result):
     outcome: CrossingOutcome
     """`otherwise`: it helps above a level at which it loses."""
     at: float | None
-    """Of `crosses`: interpolated between the two measured levels where the values pass 1; never beyond."""
+    """Where it `crosses`: interpolated between the two measured levels where the values pass 1, never beyond."""
     helps_at: list[int]
     loses_at: list[int]
     """Levels whose interval lies above, or below, 1."""
@@ -128,9 +128,9 @@ class NotJudged(Result):
     """The conditions under which losslessness is not assessed."""
 
     concurrencies: list[int]
-    """Of a closed loop: answers of overlapping requests are not reproducible."""
+    """Closed loops with several requests at once, whose answers are not reproducible."""
     rates: list[float]
-    """Of an open loop, for the same reason."""
+    """Open loops, for the same reason."""
     temperatures: list[float]
     """At which answers are sampled, while another condition's are greedy."""
     some_judged: bool
@@ -141,7 +141,7 @@ class Sweep(Result):
     """Everything that depends on the condition."""
 
     dimensions: list[Dimension]
-    """What varies, or is not at its default of one request at a time."""
+    """The dimensions that vary, or are not at their default of one request at a time."""
     levels: list[Level]
     """Condition by condition, each with its baseline."""
     crossings: list[Crossing]

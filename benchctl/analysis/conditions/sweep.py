@@ -1,4 +1,4 @@
-"""What depends on the condition: every level of a sweep, and where the curves cross; and a run over axes as rows.
+"""The levels of a sweep, where its curves cross, and the rows of a run over axes.
 
 Speculation fills idle compute, of which there is less with more requests in flight. The crossing is the concurrency at
 which `throughput_speedup` falls through 1, interpolated between neighbouring measured levels: logarithm of the ratio
@@ -217,7 +217,7 @@ def _where(points: Sequence[Point], low: int, high: int) -> float | None:
 
 CONTEXT, TEMPERATURE = "context_length", "temperature"
 CONDITIONS = (CONTEXT, TEMPERATURE, "concurrency", "rate")
-"""What varies beside the recipe's axes."""
+"""The conditions that vary beside the recipe's axes."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class AxisRow:
 
     level: Level
     labels: dict[str, str]
-    """By axis; of an arm that takes no draft model without those of the draft."""
+    """The label on each axis. An arm without a draft model has none on the axes of the draft."""
     speedup: SpeedUp | None
     """`None` for a baseline."""
     acceptance: Acceptance | None
