@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchctl.data.store import RunData
 from benchctl.measurement.estimate import PlanSize, known_timings, size_of
-from benchctl.measurement.plan import CellPlan, groups_of, make_plan, measured, unclosed
+from benchctl.measurement.plan import CellPlan, groups_of, make_plan, measured, remaining_plan
 from benchctl.measurement.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.reports.json_output import print_json
@@ -20,20 +20,13 @@ from benchctl.text import spoken
 def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_json: bool) -> None:
     """Print the plan of a run; starts no engine."""
     recipe = prepared.recipe
-    done = measured(earlier, len(prepared.prompts)) if earlier else set()
     begun = earlier.manifest if earlier else None
-    plan = make_plan(
-        recipe,
-        prepared.prompts,
-        done,
-        range(max(recipe.first_blocks, begun.blocks if begun else 0)),
-        unclosed=unclosed(earlier, done) if earlier else (),
-        ended=begun.ended() if begun else {},
-    )
+    plan = remaining_plan(recipe, prepared.prompts, earlier)
     timings = known_timings(prepared, earlier, results)
     size = size_of(prepared, plan, timings, begun=begun is not None and begun.preflight is not None)
     limit = None
     if isinstance(recipe.blocks, AutoBlocks):
+        done = measured(earlier, len(prepared.prompts)) if earlier else set()
         everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
         limit = size_of(prepared, everything, timings)
     if as_json:

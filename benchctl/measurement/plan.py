@@ -180,6 +180,15 @@ def unclosed(run: RunData, done: Collection[Key]) -> set[CellKey]:
     return {cell for key in done if last.get(cell := key[:2]) != "finished"}
 
 
+def remaining_plan(recipe: Recipe, prompts: Sequence[PromptItem], run: RunData | None) -> list[CellPlan]:
+    """Return the cells that are sure to come; of a resumed `run` without what it has measured."""
+    if run is None or run.manifest is None:
+        return make_plan(recipe, prompts)
+    done = measured(run, len(prompts))
+    blocks = range(max(recipe.first_blocks, run.manifest.blocks))
+    return make_plan(recipe, prompts, done, blocks, unclosed=unclosed(run, done), ended=run.manifest.ended())
+
+
 @dataclass(frozen=True)
 class EarlierProcesses:
     """The processes of a cell that ran before it was resumed."""

@@ -13,7 +13,7 @@ from benchctl.analysis.precision import Look, look, why_stop
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
-from benchctl.measurement.plan import CellPlan, make_plan, measured, unclosed
+from benchctl.measurement.plan import CellPlan, make_plan, remaining_plan
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.runner import Search
@@ -46,10 +46,7 @@ def schedule_of(
 ) -> Schedule:
     """Return what a run still has to measure; `search` chooses the cells of a run that searches for the fastest arm."""
     recipe, prompts, manifest = prepared.recipe, prepared.prompts, writer.manifest
-    done = measured(earlier, len(prompts)) if earlier else set()
-    opened = unclosed(earlier, done) if earlier else set()
-    sure = range(0 if manifest.tuning else max(recipe.first_blocks, manifest.blocks))
-    plan = make_plan(recipe, prompts, done, sure, unclosed=opened, ended=manifest.ended())
+    plan = [] if manifest.tuning else remaining_plan(recipe, prompts, earlier)
     if search is not None:
         return Schedule(plan, search.blocks(prepared, writer, progress), open_ended=True)
     if isinstance(recipe.blocks, AutoBlocks):
