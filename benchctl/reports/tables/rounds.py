@@ -21,6 +21,7 @@ _EXPLAINED: dict[Part, str] = {
     "draft reads": "the draft model reads the verified tokens.",
     "search": "choosing the next drafter, with its share of all decoding.",
     "state": "saving checkpoints, restoring them, and reading accepted tokens again.",
+    "plain steps": "tokens decoded without a draft.",
     "not split": "drafting, verifying and the rest; none was timed.",
     "verify and left over": "the rest of a round; verifying was not timed.",
     "left over": "not explained by the other parts; negative where separately timed parts took longer than in the run.",
@@ -78,10 +79,10 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             numeric("Round", lambda row: row.seconds, _time, key="round_s").means("decode time over the rounds."),
             *(column(part) for part in present),
             numeric("Tokens per round", "drafted_round_tokens", numbers.decimal).means(
-                "of the drafted rounds themselves: accepted tokens and the target's own."
+                "accepted tokens and the target's own, in rounds with a draft."
             ),
             numeric("with plain steps", "tokens", numbers.decimal).means(
-                "all decoded tokens over the drafted rounds: also those of steps without a draft."
+                "all decoded tokens over the drafted rounds, including those of steps without a draft."
             ),
             numeric("Baseline", lambda row: row.tokens * row.step_s, _time, key="baseline_s").means(
                 "its time for the tokens with plain steps."

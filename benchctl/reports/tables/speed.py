@@ -52,21 +52,21 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             numeric("By block", "by_block", _each(numbers.ratio)),
             *for_programs("lowest_block", "highest_block"),
             numeric("More blocks", lambda row: row.more_blocks or None, key="more_blocks", optional=True).means(
-                "about so many would separate ±10 % from no difference."
+                "about so many further blocks would show a difference of 10 %."
             ),
             numeric("Without a draft", "no_draft.pooled", numbers.ratio, key="no_draft", optional=True).means(
-                "prompts for which nothing was drafted, as measured; 1.00× in all else if that is within ±2 %."
+                "prompts for which nothing was drafted; within ±2 % they count as 1.00× in the other columns."
             ),
             numeric("Pairs", "pairs"),
             numeric("Unequal", "pairs_unequal").means("pairs that differ in length or finish reason."),
             numeric("Missing", "pairs_missing").means("prompts that either arm did not finish."),
         ),
         [*analysis.speedups, *analysis.second_cells],
-        note="95 % interval: of the pooled ratio for exactly these prompts, so wide that those of all arms (in a task: "
-        "of all arms and tasks) hold together."
+        note="95 % interval: of the pooled ratio for exactly these prompts; all intervals of arms (in a task: of arms "
+        "and tasks) are correct together."
         + "".join(
-            f" {row.arm} is the baseline once more, against its first cell alone: what differs there is noise. Every "
-            "other row is over both cells."
+            f" {row.arm} is the baseline measured a second time, beside its first cell: its difference from 1.00× is "
+            "noise. Every other row uses both cells."
             for row in analysis.second_cells
             if row.task == ALL_TASKS
         ),
@@ -107,7 +107,7 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             arm_column(analysis),
             task_column(key=""),
             numeric("Decode, median", "median", numbers.rate, unit="tok/s"),
-            numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("of the prompts, each alike."),
+            numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("every prompt counts the same."),
             numeric("Prefill, median", "prompt_tok_per_sec_median", numbers.rate, unit="tok/s"),
             numeric("TTFT, median", "ttft_median_s", numbers.seconds),
             numeric("Gap, median / p95", "burst_gap_median_s", cell=_gap, unit="ms", optional=True).means(
@@ -235,15 +235,15 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             numeric("Accepted", "accepted", numbers.count),
             numeric("Drafted", "drafted", numbers.count),
             numeric("Prompts", _prompts_drafted, numbers.count, key="prompts_drafted", optional=True).means(
-                "those for which anything was drafted, where not for all."
+                "prompts for which something was drafted, if not for all."
             ),
             numeric("Rounds", "rounds", numbers.count),
             numeric("Acceptance length", "acceptance_length", numbers.decimal).means(
                 "1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included."
             ),
             numeric("With plain steps", "tokens_per_round", numbers.decimal).means(
-                "all tokens after the first over the drafted rounds: also those of steps without a draft, and "
-                "of evaluations that a recurrent model repeats."
+                "all tokens after the first over the drafted rounds, including those of steps without a draft and of "
+                "evaluations that a recurrent model repeats."
             ),
             numeric("Plain steps", "plain_steps", numbers.count, optional=True).means(
                 "steps without a draft, not in the acceptance length."
@@ -259,7 +259,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             ),
             *for_programs("position_unconditional", "position_conditional", "position_drafted"),
             numeric("By position, of those drafted", "position_rate", _each(numbers.percent), optional=True).means(
-                "accepted over drafted at the first, second, … position: a draft that ended is no rejection."
+                "accepted over drafted at the first, second, … position; a draft that ended before is not counted."
             ),
             numeric("Drafts by length", "draft_lengths", cell=_by_length, optional=True).means(
                 "rounds that drafted exactly 1, 2, … tokens, and how many of these tokens were accepted."
