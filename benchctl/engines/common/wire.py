@@ -214,6 +214,13 @@ def id_named(name: str) -> int:
     return id_of(int(name))
 
 
+def id_marked(text: str) -> int:
+    """Return the token id in `token_id:17`, as vLLM writes it on request. Raises ValueError for another text."""
+    if not text.startswith("token_id:"):
+        raise ValueError("a token without its id")
+    return id_named(text.removeprefix("token_id:"))
+
+
 def logprob_of(value: object) -> float:
     """Return a log-probability. Raises ValueError for what is none."""
     if isinstance(value, int | float) and not isinstance(value, bool) and -1e39 < value <= _HIGHEST_LOGPROB:

@@ -19,7 +19,7 @@ from benchctl.engines.common.endpoint import LEAST_CONTEXT, EndpointTarget, as_s
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.score import RequestScorer, usable_scores
-from benchctl.engines.common.wire import count_in, id_named, ids_in, logprob_of, protocol_error
+from benchctl.engines.common.wire import count_in, id_marked, ids_in, logprob_of, protocol_error
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.discovery import (
     Address,
@@ -39,7 +39,6 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.text import one_line
 
-_MARK = "token_id:"
 _LOGPROBS = (20, 5)
 """At a position: vLLM's default limit, then OpenAI's own."""
 _TRIED_WITH = "The harbour lay quiet, and the boats were"
@@ -139,22 +138,16 @@ def _places(answer: Mapping[str, Any], evaluated: int, *, min_tokens: int = 1) -
         logprobs = first_choice(answer)["logprobs"]
         columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
         for name, token_logprob, likeliest in zip(*columns, strict=True):
-            token = _id_of(name)
+            token = id_marked(name)
             if token_logprob is None and not positions:
                 positions.append((token, None))
                 continue
-            by_id = {_id_of(text): logprob_of(value) for text, value in likeliest.items()}
+            by_id = {id_marked(text): logprob_of(value) for text, value in likeliest.items()}
             by_id[token] = logprob_of(token_logprob)
             positions.append((token, usable_scores(by_id, evaluated, min_tokens=min_tokens)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
     return positions
-
-
-def _id_of(name: str) -> int:
-    if not name.startswith(_MARK):
-        raise ValueError("a token without its id")
-    return id_named(name.removeprefix(_MARK))
 
 
 _STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})

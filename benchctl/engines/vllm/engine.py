@@ -34,7 +34,7 @@ from benchctl.engines.common.process import EngineProcess, engine_environment, f
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import PythonEnvironment, Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
-from benchctl.engines.common.wire import id_named, id_of, logprob_of
+from benchctl.engines.common.wire import id_marked, id_named, id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
@@ -294,9 +294,6 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return VllmScorer(server, argv, vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS)
 
 
-_MARK = "token_id:"
-
-
 class VllmScorer(RequestScorer):
     """A vLLM that scores; see `benchctl.engines.common.score`."""
 
@@ -311,7 +308,7 @@ class VllmScorer(RequestScorer):
     def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         (choice,) = self._post(prompt, tokens, top, {})["choices"]
         likeliest = [
-            {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in position.items()}
+            {id_marked(name): logprob_of(value) for name, value in position.items()}
             for position in choice["logprobs"]["top_logprobs"]
         ]
         scores = [usable_scores(logprobs, len(prompt)) for logprobs in likeliest]
