@@ -61,21 +61,21 @@ class ToyScorer:
         return Scores(dict(sorted(logprobs.items(), key=lambda position: -position[1])), evaluated)
 
 
-def plan_of(*forks: DivergenceToScore) -> AnswerToScore:
-    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, "", forks)
+def plan_of(*divergences: DivergenceToScore) -> AnswerToScore:
+    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, "", divergences)
 
 
-def test_a_fork_is_read_in_every_shape() -> None:
+def test_a_divergence_is_read_in_every_shape() -> None:
     scorer = ToyScorer()
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
-    (fork,) = (position for position in positions if position.fork)
-    margins = {(reading.shape, reading.width): round(reading.margin or 0, 6) for reading in fork.readings}
+    (divergence,) = (position for position in positions if position.fork)
+    margins = {(reading.shape, reading.width): round(reading.margin or 0, 6) for reading in divergence.readings}
     assert margins[("decode", 1)] == 1.0
     assert margins[("verify", 5)] == 0.6
     assert margins[("prefill", 32)] == round(1.0 - 3.1, 6)
-    assert (fork.index, fork.token, fork.rival, fork.prompt_sha) == (12, 112, RIVAL, "sha")
-    assert fork.readings[-1].likeliest == RIVAL
+    assert (divergence.index, divergence.token, divergence.rival, divergence.prompt_sha) == (12, 112, RIVAL, "sha")
+    assert divergence.readings[-1].likeliest == RIVAL
     assert (decoded.places, decoded.others) == (plan.last + 1, [])
     assert (scorer.tops[12], scorer.tops[11]) == (TOP_AT_DIVERGENCE, TOP)
 
@@ -94,7 +94,7 @@ def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
     assert changes == {-0.4}
 
 
-def test_a_fork_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_is_never_split() -> None:
+def test_a_divergence_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_is_never_split() -> None:
     scorer = ToyScorer()
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 9))], sampled=[9])
     positions, _ = read_answer(scorer, PROMPT, plan)
@@ -116,16 +116,16 @@ def test_a_round_longer_than_everything_before_it_reads_what_there_is() -> None:
 def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
     positions, decoded = read_answer(ToyScorer(keeps=False), PROMPT, plan)
-    (fork,) = (position for position in positions if position.fork)
-    assert {reading.shape for reading in fork.readings} == {"prefill"}
-    assert set(fork.absent) == {"decode", "verify"}
-    assert "does not keep the cache" in fork.absent["verify"]
+    (divergence,) = (position for position in positions if position.fork)
+    assert {reading.shape for reading in divergence.readings} == {"prefill"}
+    assert set(divergence.absent) == {"decode", "verify"}
+    assert "does not keep the cache" in divergence.absent["verify"]
     assert decoded.places == 1
 
 
-def test_several_forks_of_one_answer_are_each_read_once() -> None:
-    forks = (DivergenceToScore(12, RIVAL, 5), DivergenceToScore(12, 8, 5), DivergenceToScore(30, RIVAL, 9))
-    (plan,) = plan_prefixes([plan_of(*forks)], sampled=[5, 9])
+def test_several_divergences_of_one_answer_are_each_read_once() -> None:
+    divergences = (DivergenceToScore(12, RIVAL, 5), DivergenceToScore(12, 8, 5), DivergenceToScore(30, RIVAL, 9))
+    (plan,) = plan_prefixes([plan_of(*divergences)], sampled=[5, 9])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
     assert [(position.index, position.rival) for position in positions] == [(12, RIVAL), (12, 8), (30, RIVAL)]
     unknown = positions[1].readings[0]
@@ -135,12 +135,12 @@ def test_several_forks_of_one_answer_are_each_read_once() -> None:
 
 def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None:
     scorer = ToyScorer(in_batches=False)
-    fork = DivergenceToScore(index=9, rival=RIVAL, width=5)
-    (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, "", (fork,))])
+    divergence = DivergenceToScore(index=9, rival=RIVAL, width=5)
+    (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, "", (divergence,))])
     positions, decoded = read_answer(scorer, PROMPT, plan)
-    (forked,) = [position for position in positions if position.fork]
-    assert {reading.shape for reading in forked.readings} == {"decode", "prefill"}
-    assert "one token at a time" in forked.absent["verify"]
+    (diverging,) = [position for position in positions if position.fork]
+    assert {reading.shape for reading in diverging.readings} == {"decode", "prefill"}
+    assert "one token at a time" in diverging.absent["verify"]
     sampled = [position for position in positions if not position.fork]
     assert len(sampled) >= 30
     assert all({reading.shape for reading in position.readings} == {"decode", "prefill"} for position in sampled)

@@ -22,11 +22,11 @@ OTHER = [*ANSWER[:7], 7, 8, 9, 10]
 NOISY = sample([0.3] * 99)
 QUIET = sample([0.0] * 40)
 
-Forked = Callable[..., RunData]
+DivergingRun = Callable[..., RunData]
 
 
 @pytest.fixture
-def forked(make_record: Any, make_manifest: Any) -> Forked:
+def diverging_run(make_record: Any, make_manifest: Any) -> DivergingRun:
     """A run of depth 4 (width 5) whose arm leaves the baseline at token 7."""
 
     def make(positions: list[Position] | None, *, ids: list[int] = OTHER, **arm: Any) -> RunData:
@@ -45,8 +45,10 @@ def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
     return judged, judged.comparisons[0]
 
 
-def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
-    judged, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
+def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(diverging_run: DivergingRun) -> None:
+    judged, comparison = verdict(
+        diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])])
+    )
     assert (judged.verdict, comparison.outcome) == ("undetermined", "near-tie")
     assert judged.reasons[0].values["near_ties"] == 1
     assert comparison.divergence is not None
@@ -57,78 +59,80 @@ def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Fork
     assert "99 prefixes" in str(comparison.reasons[0].values["method"])
 
 
-def test_a_margin_beyond_the_noise_is_a_violation(forked: Forked) -> None:
-    judged, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
+def test_a_margin_beyond_the_noise_is_a_violation(diverging_run: DivergingRun) -> None:
+    judged, comparison = verdict(diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
     assert (judged.verdict, comparison.outcome) == ("violation", "violation")
     assert judged.reasons[0].values["violations"] == 1
     assert codes(comparison) == ["not-noise"] and comparison.reasons[0].values["margin"] == pytest.approx(3.0)
 
 
-def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(forked: Forked) -> None:
+def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(diverging_run: DivergingRun) -> None:
     _, comparison = verdict(
-        forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])])
+        diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])])
     )
     assert comparison.outcome == "near-tie"
     assert comparison.divergence is not None
     assert [round(shape.margin or 0, 3) for shape in comparison.divergence.shapes] == [0.1, 0.4, 0.9]
 
 
-def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
-    _, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
+def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(diverging_run: DivergingRun) -> None:
+    _, comparison = verdict(diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
     assert comparison.outcome == "near-tie"
     assert comparison.reasons[0].values["chosen"] is True
-    _, second = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
+    _, second = verdict(diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
     assert second.outcome == "violation"  # no arm reads everything at once
     scored = divergence_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
-    _, wider = verdict(forked([*NOISY, scored]))
+    _, wider = verdict(diverging_run([*NOISY, scored]))
     assert wider.outcome == "violation"  # another arm's width
     assert wider.divergence is not None and [shape.width for shape in wider.divergence.shapes] == [1, 5]
 
 
-def test_on_an_engine_that_reproduces_itself_no_fork_is_excused(forked: Forked) -> None:
-    judged, comparison = verdict(forked([*QUIET, divergence_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])]))
+def test_on_an_engine_that_reproduces_itself_no_divergence_is_excused(diverging_run: DivergingRun) -> None:
+    judged, comparison = verdict(
+        diverging_run([*QUIET, divergence_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])])
+    )
     assert comparison.outcome == "violation"
     assert judged.noise[0].floor == 0
 
 
-def test_an_arm_that_drafted_nothing_has_no_wider_batch_to_blame(forked: Forked) -> None:
-    _, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
+def test_an_arm_that_drafted_nothing_has_no_wider_batch_to_blame(diverging_run: DivergingRun) -> None:
+    _, comparison = verdict(diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
     assert comparison.outcome == "violation"
     assert comparison.reasons[0].values["width"] == 1
 
 
-def test_noise_of_another_width_excuses_nothing(forked: Forked) -> None:
+def test_noise_of_another_width_excuses_nothing(diverging_run: DivergingRun) -> None:
     wider = sample([0.3] * 99, width=9)
-    _, comparison = verdict(forked([*wider, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
+    _, comparison = verdict(diverging_run([*wider, divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
     assert comparison.outcome == "differs"
     assert codes(comparison) == ["not-explained"] and "noise is not known" in str(
         comparison.reasons[0].values["lacking"]
     )
 
 
-def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(forked: Forked) -> None:
-    _, comparison = verdict(forked([*NOISY, divergence_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
+def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(diverging_run: DivergingRun) -> None:
+    _, comparison = verdict(diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
     assert comparison.outcome == "undetermined"
     assert codes(comparison) == ["not-the-baselines"] and comparison.reasons[0].values["likeliest"] == "arm"
 
 
-def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) -> None:
+def test_a_token_too_far_down_the_list_has_at_least_that_margin(diverging_run: DivergingRun) -> None:
     far = divergence_at(7, 7, [("verify", 5, 9.0)])
     far.readings.insert(
         0, reading("decode", 1, 9.0, ANSWER[7], 7).model_copy(update={"rival": None, "rival_at_most": -9.5})
     )
-    _, comparison = verdict(forked([*NOISY, far]))
+    _, comparison = verdict(diverging_run([*NOISY, far]))
     assert comparison.outcome == "violation"
     assert comparison.divergence is not None and comparison.divergence.margin_is_least
     assert comparison.reasons[0].values["margin_is_least"] is True
 
 
 @pytest.mark.parametrize("change", ["none", "other-token", "other-prefix", "other-run"])
-def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, change: str) -> None:
+def test_a_divergence_that_was_not_replayed_stays_open(diverging_run: DivergingRun, change: str) -> None:
     scored = divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])
     changes: dict[str, dict[str, Any]] = {"other-token": {"rival": 8}, "other-prefix": {"agreed_sha": "0" * 64}}
     changed = changes.get(change, {})
-    run = forked(None if change == "none" else [*NOISY, scored.model_copy(update=changed)])
+    run = diverging_run(None if change == "none" else [*NOISY, scored.model_copy(update=changed)])
     if change == "other-run" and run.scores:
         run.scores.run = "another"
     judged, comparison = verdict(run)
@@ -136,21 +140,21 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, change: str) ->
     assert "another run" in comparison.reason if change == "other-run" else "has not replayed it" in comparison.reason
 
 
-def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
+def test_the_reason_why_it_was_not_replayed_is_reported(diverging_run: DivergingRun) -> None:
     failed = because("divergence-failed", message="the model is gone")
     evidence = Evidence(reason=failed, by_answer={("code", 1): because("divergence-not-replayed")})
-    result = OutputComparison(forked(None)).verdicts(evidence)
+    result = OutputComparison(diverging_run(None)).verdicts(evidence)
     assert "the model is gone" in result[0].comparisons[0].reason
 
 
-def test_an_answer_that_ends_without_a_token_cannot_be_scored(forked: Forked) -> None:
-    _, comparison = verdict(forked(NOISY, ids=ANSWER[:7]))
+def test_an_answer_that_ends_without_a_token_cannot_be_scored(diverging_run: DivergingRun) -> None:
+    _, comparison = verdict(diverging_run(NOISY, ids=ANSWER[:7]))
     assert comparison.outcome == "differs"
     assert "nothing to score" in comparison.reason
 
 
-def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: Any) -> None:
-    run = forked(
+def test_the_most_serious_of_several_divergences_counts(diverging_run: DivergingRun, make_record: Any) -> None:
+    run = diverging_run(
         [
             *NOISY,
             divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)]),
@@ -161,16 +165,16 @@ def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: A
     _, comparison = verdict(run)
     assert (comparison.outcome, comparison.blocks_differing) == ("violation", 2)
     assert comparison.divergence is not None and comparison.divergence.index == 3
-    assert [fork.index for fork in comparison.other_divergences] == [7]
+    assert [divergence.index for divergence in comparison.other_divergences] == [7]
 
 
-def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
-    outputs = OutputComparison(forked(None))
+def test_prefixes_to_score_are_the_divergences_with_their_width_and_every_answer(diverging_run: DivergingRun) -> None:
+    outputs = OutputComparison(diverging_run(None))
     frame, judged = outputs.frame, outputs.verdicts()
     (answer,) = prefixes_to_score(frame, judged)
     assert (answer.task, answer.prompt_idx, answer.token_ids) == ("code", 0, tuple(ANSWER))
-    assert [(fork.index, fork.rival, fork.width) for fork in answer.divergences] == [(7, 7, 5)]
-    outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
+    assert [(divergence.index, divergence.rival, divergence.width) for divergence in answer.divergences] == [(7, 7, 5)]
+    outputs = OutputComparison(diverging_run(None, ids=ANSWER, text="def add(a, b): return a + b"))
     frame, judged = outputs.frame, outputs.verdicts()
     assert prefixes_to_score(frame, judged) == []
 
@@ -192,19 +196,19 @@ def test_the_width_is_the_depth_or_what_was_drafted(
     assert verify_width(manifest, make_record("spec", **counters)) == width
 
 
-def test_where_no_width_can_be_read_reading_at_once_is_the_measure(forked: Forked) -> None:
+def test_where_no_width_can_be_read_reading_at_once_is_the_measure(diverging_run: DivergingRun) -> None:
     positions = [
         comparison.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
         for comparison in QUIET
     ]
-    fork = divergence_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
+    divergence = divergence_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
     absent = {"verify": "this engine reads on no more than one token at a time"}
-    judged, comparison = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
+    judged, comparison = verdict(diverging_run([*positions, divergence.model_copy(update={"absent": absent})]))
     assert comparison.outcome == "violation"
     assert "at margins up to" in comparison.reason
     assert judged.noise[0].by_prefill
     assert comparison.divergence is not None and comparison.divergence.shapes_absent == absent
     near = divergence_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
-    _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
+    _, tied = verdict(diverging_run([*positions, near.model_copy(update={"absent": absent})]))
     assert tied.outcome == "near-tie"
     assert "the arm's token" in tied.reason

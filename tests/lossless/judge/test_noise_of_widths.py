@@ -1,4 +1,4 @@
-"""The noise floor of single forks: what noise hardly passes in a whole run, honest about how little was measured."""
+"""The noise floor of single divergences: what noise hardly passes in a whole run, and how little was measured."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_changes_where_the_target_is_sure_do_not_widen_the_floor() -> None:
     assert noise.floor is not None and noise.floor <= 0.5
 
 
-def test_other_widths_and_forks_are_left_out() -> None:
+def test_other_widths_and_divergences_are_left_out() -> None:
     positions = sample([0.1] * 30) + sample([5.0] * 30, width=9, start=100)
     positions += sample([0.2], start=200) + [
         position.model_copy(update={"fork": True, "rival": 77}) for position in sample([7.0], start=200)
     ]
     noise = find_noise(scores(positions), 5)
-    assert (noise.prefixes, noise.null_places) == (31, 31)  # a prefix of the sample counts, forked or not
+    assert (noise.prefixes, noise.null_places) == (31, 31)  # a prefix of the sample counts, diverging or not
     assert noise.largest == pytest.approx(0.2)
 
 
@@ -79,15 +79,15 @@ def test_the_null_control_counts_where_the_target_leaves_itself() -> None:
 
 
 def at_once(changes: list[float]) -> list[Position]:
-    """A sample that was read token by token and at once, beside a fork whose width could not be read."""
+    """A sample that was read token by token and at once, beside a divergence whose width could not be read."""
     positions = [
         position.model_copy(
             update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.0 + change, 1, 2)]}
         )
         for position, change in zip(sample(changes), changes, strict=True)
     ]
-    fork = divergence_at(6, 7, [("decode", 1, 3.0), ("prefill", 40, 3.0)])
-    return [*positions, fork.model_copy(update={"absent": {"verify": "it cannot be asked for"}})]
+    divergence = divergence_at(6, 7, [("decode", 1, 3.0), ("prefill", 40, 3.0)])
+    return [*positions, divergence.model_copy(update={"absent": {"verify": "it cannot be asked for"}})]
 
 
 def test_where_no_width_can_be_read_the_noise_is_that_of_reading_at_once() -> None:

@@ -22,7 +22,7 @@ from benchctl.lossless.score.plan import (
     plan_prefixes,
 )
 from benchctl.lossless.score.reading import read_in_batches, score
-from tests.lossless.test_reading import ANSWER, PROMPT, RIVAL, ToyScorer
+from tests.lossless.score.test_reading import ANSWER, PROMPT, RIVAL, ToyScorer
 
 CHEAP = ScoringCost(token_s=0.01, prompt_s=0.1)
 
@@ -103,15 +103,15 @@ def test_an_engine_that_keeps_nothing_is_no_scorer() -> None:
         score(ToyScorer(keeps=False), PROMPT, answer())
 
 
-def baseline(task: str, index: int, size: int, *forks: DivergenceToScore) -> AnswerToScore:
-    return AnswerToScore(task, index, None, None, tuple(range(size)), "", forks)
+def baseline(task: str, index: int, size: int, *divergences: DivergenceToScore) -> AnswerToScore:
+    return AnswerToScore(task, index, None, None, tuple(range(size)), "", divergences)
 
 
 @pytest.mark.parametrize(
     ("index", "width", "ends"),
     [(12, 5, [2, 7, 12]), (10, 5, [5, 10]), (5, 5, [5]), (3, 5, [3]), (40, 17, [6, 23, 40])],
 )
-def test_a_pass_ends_at_its_fork_in_batches_of_the_width(index: int, width: int, ends: list[int]) -> None:
+def test_a_pass_ends_at_its_divergence_in_batches_of_the_width(index: int, width: int, ends: list[int]) -> None:
     planned = divergence_pass(DivergenceToScore(index, 9, width))
     assert planned is not None
     assert list(planned.ends) == ends
@@ -123,7 +123,7 @@ def test_what_no_round_decided_has_no_pass(index: int, width: int | None) -> Non
     assert divergence_pass(DivergenceToScore(index, 9, width)) is None
 
 
-def test_without_a_fork_nothing_is_read() -> None:
+def test_without_a_divergence_nothing_is_read() -> None:
     assert plan_prefixes([baseline("code", 0, 50)]) == []
 
 

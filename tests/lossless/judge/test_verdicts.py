@@ -1,4 +1,4 @@
-"""Losslessness: what is equal, what differs, what cannot be known, and where answers fork."""
+"""Losslessness: what is equal, what differs, what cannot be known, and where answers divergence."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_scores_decide_nothing_of_answers_that_a_schema_holds(
     assert analyse_run(make_run(same, manifest)).losslessness[0].verdict == "identical"
 
 
-def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:
+def test_a_divergence_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:
     judged = verdict_on(both(make_record, text="def add(a, b): pass", ids=OTHER), make_run)
     assert judged.verdict == "undetermined"
     comparison = only(judged)
@@ -254,8 +254,8 @@ def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any
     assert judged.reasons[0].values["without_ids"] == 1 and codes(only(judged)) == ["equal-texts"]
     assert only(judged).tokens_equal is None
     changed = [records[0], make_record("spec", text="def add(a, b): pass", **gone)]
-    fork = only(verdict_on(changed, make_run)).divergence
-    assert fork is not None and (fork.index, fork.unit) == (15, "character")
+    divergence = only(verdict_on(changed, make_run)).divergence
+    assert divergence is not None and (divergence.index, divergence.unit) == (15, "character")
 
 
 def test_an_empty_answer_of_the_arm_is_degenerate_and_not_lossless(make_record: Any, make_run: Any) -> None:
@@ -274,23 +274,23 @@ def test_equal_answers_are_identical_also_where_the_target_itself_is_broken(make
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_fork_is_the_first_difference(make_record: Any, seed: int) -> None:
+def test_the_divergence_is_the_first_difference(make_record: Any, seed: int) -> None:
     rng = random.Random(seed)
     size = rng.randrange(1, 200)
     ids = [rng.randrange(50) for _ in range(size)]
     index = rng.randrange(size)
     changed = [*ids[:index], ids[index] + 1, *(rng.randrange(50) for _ in range(rng.randrange(5)))]
-    fork = find_divergence(make_record(ids=ids), make_record(ids=changed, text="é" * index))
-    assert fork is not None
-    assert (fork.index, fork.baseline_token, fork.arm_token) == (index, ids[index], ids[index] + 1)
-    assert len(fork.agreed_text) <= AGREED
+    divergence = find_divergence(make_record(ids=ids), make_record(ids=changed, text="é" * index))
+    assert divergence is not None
+    assert (divergence.index, divergence.baseline_token, divergence.arm_token) == (index, ids[index], ids[index] + 1)
+    assert len(divergence.agreed_text) <= AGREED
     assert common_length(ids, changed) == index == next(i for i, b in enumerate(changed) if ids[i] != b)
 
 
-def test_an_answer_that_stops_early_forks_at_its_end(make_record: Any) -> None:
-    fork = find_divergence(make_record(ids=[1, 2, 3], text="abc"), make_record(ids=[1, 2], text="ab"))
-    assert fork is not None
-    assert (fork.index, fork.baseline_token, fork.arm_token, fork.arm_text) == (2, 3, None, "")
+def test_an_answer_that_stops_early_divergences_at_its_end(make_record: Any) -> None:
+    divergence = find_divergence(make_record(ids=[1, 2, 3], text="abc"), make_record(ids=[1, 2], text="ab"))
+    assert divergence is not None
+    assert (divergence.index, divergence.baseline_token, divergence.arm_token, divergence.arm_text) == (2, 3, None, "")
 
 
 @pytest.mark.parametrize("seed", range(5))

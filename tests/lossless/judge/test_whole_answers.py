@@ -74,14 +74,20 @@ def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Pa
     compared = 0
     for answers in find_whole_answers(run, analyse_run(run)):
         for diverging in answers.diverging:
-            fork = diverging.comparison.divergence
-            assert fork is not None
+            divergence = diverging.comparison.divergence
+            assert divergence is not None
             readings: dict[tuple[str, int], dict[str, Any]] = {}
             for position in _positions(folder, groups[diverging.comparison.arm]):
                 place = [position[key] for key in ("task", "prompt_idx", "index", "token", "rival")]
-                if place == [answers.task, answers.prompt_idx, fork.index, fork.baseline_token, fork.arm_token]:
+                if place == [
+                    answers.task,
+                    answers.prompt_idx,
+                    divergence.index,
+                    divergence.baseline_token,
+                    divergence.arm_token,
+                ]:
                     readings |= {(reading["shape"], reading["width"]): reading for reading in position["readings"]}
-            shapes = {(shape.shape, shape.width) for shape in fork.shapes}
+            shapes = {(shape.shape, shape.width) for shape in divergence.shapes}
             assert {
                 (probability.shape, probability.width) for probability in diverging.probabilities
             } == shapes & readings.keys()

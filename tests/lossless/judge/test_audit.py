@@ -27,14 +27,14 @@ from tests.lossless.replayed import codes, divergence_at, reading
 
 pytestmark = pytest.mark.slow
 
-PROMPTS, TOKENS, FORK = 12, 40, 30
+PROMPTS, TOKENS, DIVERGENCE = 12, 40, 30
 RNG = np.random.default_rng(7)
 MARGINS = [[round(0.25 + float(one), 6) for one in RNG.exponential(2.0, TOKENS)] for _ in range(PROMPTS)]
 
 
-def ids(prompt: int, *, forked: bool = False) -> list[int]:
+def ids(prompt: int, *, diverges: bool = False) -> list[int]:
     base = list(range(1000 * prompt, 1000 * prompt + TOKENS))
-    return [*base[:FORK], 7, *range(500, 500 + TOKENS - FORK - 1)] if forked else base
+    return [*base[:DIVERGENCE], 7, *range(500, 500 + TOKENS - DIVERGENCE - 1)] if diverges else base
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
         make_record(
             "spec",
             index,
-            ids=ids(index, forked=index == 3),
+            ids=ids(index, diverges=index == 3),
             text=f"{index == 3}" if index == 3 else "def add(a, b): return a + b",
             **counters,
         )
@@ -61,21 +61,21 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
 def audit(
     run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, diverging: list[DivergedToken] | None = None
 ) -> TargetScores:
-    """Every answer of the arm scored; the forked one leaves its likeliest token at its fork by `gap` nats."""
+    """Every answer of the arm scored; the one that diverges leaves its likeliest token there by `gap` nats."""
     answers, passes = [], []
     rng = np.random.default_rng(8)
     for prompt in range(PROMPTS):
-        forked = prompt == 3
+        diverges = prompt == 3
         margins = list(MARGINS[prompt])
         diverged = list(diverging or []) if prompt == 5 else []
-        if forked and gap is not None:
-            margins[FORK] = gap
-            diverged.append(DivergedToken(index=FORK, likeliest=ids(prompt)[FORK], gap=gap))
+        if diverges and gap is not None:
+            margins[DIVERGENCE] = gap
+            diverged.append(DivergedToken(index=DIVERGENCE, likeliest=ids(prompt)[DIVERGENCE], gap=gap))
         answer_key: dict[str, Any] = {
             "task": "code",
             "prompt_idx": prompt,
             "prompt_sha": run.records[prompt].prompt_sha,
-            "token_sha": sha256_tokens(ids(prompt, forked=forked)),
+            "token_sha": sha256_tokens(ids(prompt, diverges=diverges)),
         }
         answers.append(ScoredAnswer(**answer_key, margins=margins, diverged=diverged))
         per_prompt = -(-prefixes // PROMPTS)
@@ -111,17 +111,20 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
     assert not result.violates
     assert result.stated is not None and result.stated.nats == 0.3
     assert result.excess_limit is not None and 0 < result.excess_limit < 20
-    assert judged["spec"].verdict == "undetermined"  # its fork itself was not replayed
-    rival = {"token": ids(3)[FORK], "rival": 7, "task": "code", "prompt_idx": 3, "index": FORK}
-    fork = divergence_at(FORK - 30, 7, [("decode", 1, 0.05), ("verify", 5, 0.02)]).model_copy(
+    assert judged["spec"].verdict == "undetermined"  # its divergence itself was not replayed
+    rival = {"token": ids(3)[DIVERGENCE], "rival": 7, "task": "code", "prompt_idx": 3, "index": DIVERGENCE}
+    divergence = divergence_at(DIVERGENCE - 30, 7, [("decode", 1, 0.05), ("verify", 5, 0.02)]).model_copy(
         update={
             **rival,
             "prompt_sha": run.records[3].prompt_sha,
-            "agreed_sha": sha256_tokens(ids(3)[:FORK]),
-            "readings": [reading("decode", 1, 0.05, ids(3)[FORK], 7), reading("verify", 5, 0.02, ids(3)[FORK], 7)],
+            "agreed_sha": sha256_tokens(ids(3)[:DIVERGENCE]),
+            "readings": [
+                reading("decode", 1, 0.05, ids(3)[DIVERGENCE], 7),
+                reading("verify", 5, 0.02, ids(3)[DIVERGENCE], 7),
+            ],
         }
     )
-    scored.add([fork])
+    scored.add([divergence])
     judged = {verdict.arm: verdict for verdict in outputs.verdicts(Evidence(scored))}
     assert judged["spec"].counts["near-tie"] == 1
     assert codes(judged["spec"]) == ["differing", "power", "audit"]
@@ -160,7 +163,7 @@ def test_noise_explains_nothing_in_an_answer_that_drafted_nothing(run: RunData) 
 @pytest.fixture
 def first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The arm leaves the baseline at its first token."""
-    monkeypatch.setattr(sys.modules[__name__], "FORK", 0)
+    monkeypatch.setattr(sys.modules[__name__], "DIVERGENCE", 0)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +212,11 @@ def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
 
 
 def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
-    near = [DivergedToken(index=index, likeliest=1, gap=0.05) for index in range(FORK, TOKENS)]
+    near = [DivergedToken(index=index, likeliest=1, gap=0.05) for index in range(DIVERGENCE, TOKENS)]
     scored = audit(run, diverging=None)
     for answer in scored.answers:  # the arm's own answers are the baseline's but one, which takes every runner-up
         if answer.prompt_idx == 3:
-            answer.margins[FORK:] = [0.15] * (TOKENS - FORK)
+            answer.margins[DIVERGENCE:] = [0.15] * (TOKENS - DIVERGENCE)
             answer.diverged[:] = [token.model_copy(update={"gap": 0.15}) for token in near]
     judged = verdicts(run, scored)["spec"]
     assert judged.verdict == "violation"
@@ -258,7 +261,7 @@ def test_every_arm_that_differs_is_selected_and_an_answer_of_several_arms_once(r
     assert (selection.widths, len(selection.prompts)) == ([5], PROMPTS)
     assert sum(map(len, selection.prompts)) == PROMPTS
     agreed = selection.arms[0].agreed
-    assert sorted(set(agreed.values())) == [FORK, TOKENS]
+    assert sorted(set(agreed.values())) == [DIVERGENCE, TOKENS]
 
 
 def test_the_recipe_names_what_has_to_be_found(run: RunData) -> None:
