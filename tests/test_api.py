@@ -21,7 +21,7 @@ from tests.kept_runs import RUNS
 TOP = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("kept", RUNS, ids=lambda run: run.name)
+@pytest.mark.parametrize("folder", RUNS, ids=lambda run: run.name)
 def test_every_kept_run_is_tables(folder: Path) -> None:
     run = api.open_run(folder)
     assert run.conclusion and len(run.records()) == len(run.data.records)
