@@ -12,7 +12,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from benchctl.errors import StorageError
+from benchctl.errors import StorageError, UsageError
 
 
 def write_whole(file: Path, content: str | bytes) -> None:
@@ -27,6 +27,12 @@ def write_whole(file: Path, content: str | bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise cannot_write(error, file) from None
+
+
+def refuse_overwriting(file: Path, force: bool) -> None:
+    """Raise UsageError where a file or a link is in the way, unless `force` is given."""
+    if os.path.lexists(file) and not force:
+        raise UsageError("this file exists already", where=str(file), fix="Overwrite it with --force.")
 
 
 def open_unlinked(file: str | Path, flags: int, mode: int = 0o644) -> int:

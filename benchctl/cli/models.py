@@ -13,6 +13,7 @@ from benchctl.cli.options import EngineBinary, JsonForText, ModelsDir
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line
+from benchctl.writing import refuse_overwriting
 
 if TYPE_CHECKING:
     from benchctl.models.shipped import BundledModel
@@ -188,8 +189,7 @@ def _check_free(target: Path, force: bool) -> None:
         raise UsageError("this is a folder", where=where, fix="Name a file: -o FILE.gguf")
     if target.exists() and not target.is_file():
         raise UsageError("this is not an ordinary file", where=where, fix="Name a new file: -o FILE.gguf")
-    if target.exists() and not force:
-        raise UsageError("this file exists already", where=where, fix="Overwrite it with --force.")
+    refuse_overwriting(target, force)
 
 
 def _overrides(words: list[str]) -> dict[str, str]:

@@ -104,8 +104,9 @@ def import_suite(
 ) -> None:
     """Convert a public question file to a prompt suite."""
     from benchctl.prompts.formats import find_format, safe_name
-    from benchctl.prompts.load import refuse_overwriting, write_suite
+    from benchctl.prompts.load import write_suite
     from benchctl.prompts.questions import read_questions
+    from benchctl.writing import refuse_overwriting
 
     chosen = find_format(form)
     licence = (licence or "").strip() or chosen.licence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +14,7 @@ from benchctl.cli.options import read_depths
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.reports.json_output import print_json
 from benchctl.text import one_line, plural, visible
-from benchctl.writing import write_whole
+from benchctl.writing import refuse_overwriting, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +150,9 @@ def new(
         usual = _listed(types or _usual_types(draft))
         answers |= {"name": name, "target": target, "draft": draft, "types": usual}
     path = output or Path(f"{answers['name']}.yaml")
-    _write(path, new_recipe(**answers), force)
+    text = new_recipe(**answers)
+    refuse_overwriting(path, force)
+    write_whole(path, text)
     typer.echo(f"Wrote {path}. Next: benchctl recipes check {path}")
 
 
@@ -254,7 +255,7 @@ def schema(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        _write(output, text, force=True)
+        write_whole(output, text)
         typer.echo(f"Wrote {output}.")
 
 
@@ -292,10 +293,3 @@ def _print_arms(recipe: Recipe) -> None:
         role = " (baseline)" if compared[arm.name].is_baseline else ""
         rows.append((arm.name + role, types, keys, " ".join(arm.args)))
     Printout().rows(("arm", "type", "settings", "args"), rows, wrap="args")
-
-
-def _write(path: Path, text: str, force: bool) -> None:
-    """Create a file; an existing file is overwritten only with `force`."""
-    if not force and os.path.lexists(path):  # also a link that leads nowhere
-        raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
-    write_whole(path, text)

@@ -23,6 +23,7 @@ from benchctl.recipes.problems import KeyPath, did_you_mean, path_text
 from benchctl.recipes.schema import Name
 from benchctl.recipes.translate import translate
 from benchctl.text import one_line
+from benchctl.writing import refuse_overwriting
 
 SUITE_SCHEMA = 1
 MAX_BYTES = 64 << 20
@@ -189,9 +190,3 @@ def write_suite(questions: Questions, path: Path, *, name: str, licence: str, fo
     except OSError as error:
         raise StorageError(f"the file cannot be written: {error.strerror}", where=str(path)) from None
     return loaded
-
-
-def refuse_overwriting(path: Path, force: bool) -> None:
-    """Raise UsageError where a file is in the way."""
-    if path.exists() and not force:
-        raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
