@@ -12,16 +12,12 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
-from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.result import Fact, Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.round_results import BreakEven, Need, Outcome, Point
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.manifest import Manifest
 from benchctl.recipes.speculation import drafts_by_model
-from benchctl.text import percent
-
-ALL_ACCEPTED = 0.999
-"""From this α on nearly every draft token is accepted."""
 
 
 class Measured(Result):
@@ -78,12 +74,6 @@ def breakeven_of_run(analysis: Analysis, manifest: Manifest | None) -> BreakEven
     return find_breakeven(measured_arms(analysis, manifest), recurrent=is_recurrent(manifest))
 
 
-PESSIMISTIC = (
-    "This target keeps a recurrent state. Acceptance drawn at random, token by token, rejects a part of a draft more "
-    "often than a real draft with the same mean, and such a round costs more: the curve is pessimistic."
-)
-
-
 def is_recurrent(manifest: Manifest | None) -> bool:
     """Whether a run's target keeps a recurrent state, alone or beside attention, as far as it is recorded."""
     return manifest is not None and manifest.target.facts.get("memory") in {"recurrent", "hybrid"}
@@ -106,15 +96,15 @@ def find_breakeven(
     placed = [_place(reference, curves.get(reference.depth, [])) for reference in references]
     real = {arm.depth: arm for arm in reversed(arms) if not arm.synthetic}
     notes = [
-        f"{arm.name}: its rounds or its speed are not reported, so it is not on the curve."
+        Fact(code="not reported", values={"name": arm.name})
         for arm in arms
         if arm.tokens is None or arm.speedup is None
     ]
-    notes += [left_out for left_out in placed if isinstance(left_out, str)]
+    notes += [left_out for left_out in placed if isinstance(left_out, Fact)]
     return BreakEven(
         points=[*chain(*curves.values()), *drafts, *(point for point in placed if isinstance(point, Point))],
         needs=[_need(depth, curve, real.get(depth)) for depth, curve in curves.items()],
-        notes=[*notes, PESSIMISTIC] if recurrent else notes,
+        notes=[*notes, Fact(code="pessimistic")] if recurrent else notes,
     )
 
 
@@ -152,27 +142,25 @@ def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
     if curve_speed is None or ends is None:
         return draft.model_copy(update={"curve": curve_speed})
     holds = ends.low <= curve_speed <= ends.high
-    tokens = f"{draft.tokens:.2f} tokens per round"
-    off = None if holds else f"{draft.name}: the curve gives {curve_speed:.2f}× at its {tokens}, outside its interval."
-    return draft.model_copy(update={"curve": curve_speed, "curve_holds": holds, "note": off})
+    return draft.model_copy(update={"curve": curve_speed, "curve_holds": holds})
 
 
-def _place(reference: Reference, curve: Sequence[Point]) -> Point | str:
+def _place(reference: Reference, curve: Sequence[Point]) -> Point | Fact:
     """Return where a reference lies on the curve of its depth, else why it has no place there."""
     depth, tokens = reference.depth, reference.acceptance_length
     name = f"{reference.model}, {reference.mode}, depth {depth}"
     if not curve:
-        return f"{name}: this depth was not measured, so the reference is left out."
+        return Fact(code="depth not measured", values={"name": name})
     speedup = speed_at(curve, tokens)
     if speedup is None:
-        return f"{name}: {tokens:g} tokens per round are outside the measured range."
+        return Fact(code="outside", values={"name": name, "tokens": tokens})
     alpha = _alpha(tokens, depth)
     return Point(name=name, kind="reference", depth=depth, tokens=tokens, alpha=alpha, speedup=speedup)
 
 
 def _need(depth: int, curve: Sequence[Point], real: Measured | None) -> Need:
     """Return what a depth needs; `real`: a real draft of it."""
-    need = Need(depth=depth, sentence=f"Depth {depth}: fewer than two points were measured.")
+    need = Need(depth=depth)
     if real is not None:
         says = "not known" if not real.cost_known else "never pays" if real.needs_alpha is None else "crosses"
         measured = None if real.tokens is None else _alpha(real.tokens, depth)
@@ -184,15 +172,10 @@ def _need(depth: int, curve: Sequence[Point], real: Measured | None) -> Need:
     highs = _crossing([(crossing_tokens, interval.high) for crossing_tokens, interval in ranged])
     lows = _crossing([(crossing_tokens, interval.low) for crossing_tokens, interval in ranged])
     crossing: dict[str, float] = {}
-    if outcome != "crosses" or tokens is None or highs is None or lows is None:
-        sentence = f"Depth {depth} {_without_crossing(outcome, curve)}"
-    else:
+    if outcome == "crosses" and tokens is not None and highs is not None and lows is not None:
         alpha, low, high = (_alpha(crossing_tokens, depth) for crossing_tokens in (tokens, highs, lows))
-        ends = f"{percent(low)} to {percent(high)}; {tokens:.2f} tokens per round"
-        sentence = f"Depth {depth} breaks even at α {percent(alpha)} ({ends})"
         crossing = {"tokens": tokens, "alpha": alpha, "alpha_low": low, "alpha_high": high}
-    real_alpha = "" if need.measured is None else f"; the real draft's α is {percent(need.measured)}"
-    return need.model_copy(update={**crossing, "outcome": outcome, "sentence": f"{sentence}{real_alpha}."})
+    return need.model_copy(update={**crossing, "outcome": outcome})
 
 
 def _outcome(curve: Sequence[Point]) -> Outcome:
@@ -204,19 +187,6 @@ def _outcome(curve: Sequence[Point]) -> Outcome:
     if all(slower):
         return "never pays"
     return "crosses" if True in slower and True in faster[slower.index(True) :] else "undecided"
-
-
-def _without_crossing(outcome: str, curve: Sequence[Point]) -> str:
-    """Return the predicate of the sentence of a depth that is not shown to cross 1."""
-    if outcome == "always pays":
-        return "pays at every measured acceptance"
-    top, speeds = curve[-1], [point.speedup for point in curve]
-    reached = f"up to α {percent(top.alpha)}"
-    if outcome == "never pays":
-        reached = "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else reached
-        return f"does not pay here, {reached}: {top.speedup:.2f}×"
-    between = f"{min(speeds):.2f} to {max(speeds):.2f}× {reached}"
-    return f"is undecided: {between}, not all shown to lie on the same side of 1, nor on both"
 
 
 def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:

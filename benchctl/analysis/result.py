@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Result(BaseModel):
     """Base of every result."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Fact(Result):
+    """Something that was found: its code, and the values that its sentence needs (`benchctl.words`)."""
+
+    code: str
+    values: dict[str, Any] = Field(default_factory=dict)
 
 
 class Interval(Result):

@@ -23,6 +23,7 @@ from benchctl.analysis.losslessness import (
     Reason,
     Scope,
 )
+from benchctl.analysis.result import Fact as Fact
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
@@ -280,13 +281,6 @@ class Cost(Result):
     measured: float | None
     break_even_alpha: float | None
     """The acceptance from which this depth pays at the measured overhead; `None`: not known, or none would pay."""
-
-
-class Fact(Result):
-    """What was observed: a code of its kind of warning, and the values that its sentence needs."""
-
-    code: str
-    values: dict[str, Any] = Field(default_factory=dict)
 
 
 class Caution(Result):

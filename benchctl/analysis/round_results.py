@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.result import Fact, Interval, Result
 
 Part = Literal[
     "draft", "verify", "draft reads", "state", "search", "plain steps", "not split", "verify and left over", "left over"
@@ -162,7 +162,6 @@ class Point(Result):
     """Of a real draft: the curve at its tokens."""
     curve_holds: bool | None = None
     """Whether that lies within its interval; `None` where it has none."""
-    note: str | None = None
 
     def belongs_to(self, depth: int) -> bool:
         """Whether it is a point of the curve of a depth."""
@@ -189,7 +188,6 @@ class Need(Result):
     model_says: Literal["crosses", "never pays", "not known"] = "not known"
     measured: float | None = None
     """The α of the real draft."""
-    sentence: str
 
 
 class BreakEven(Result):
@@ -197,4 +195,5 @@ class BreakEven(Result):
 
     points: list[Point] = Field(default_factory=list)
     needs: list[Need] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)
+    notes: list[Fact] = Field(default_factory=list)
+    """What has no place on the curve, and how the curve is to be read."""

@@ -158,6 +158,7 @@ def _show(
     from benchctl.experiments.explain.references import acceptance_lengths, measured_with, write_references
     from benchctl.lossless.judge.run import analyse_run
     from benchctl.reports.write import report_folder, write_report
+    from benchctl.words.document import fill_breakeven
 
     analysis = analyse_run(run)
     curve = find_breakeven(measured_arms(analysis, run.manifest), references, recurrent=is_recurrent(run.manifest))
@@ -172,15 +173,17 @@ def _show(
         write_references(write_to, acceptance_lengths(run, analysis), measured_with(run, analysis))
     files = write_report(run, analysis, report_folder(analysis, reports))
     if as_json:
-        document = {"run": str(run.folder), "page": str(files.page), **curve.model_dump()}
-        print_json("breakeven", document)
+        document = curve.model_dump()
+        fill_breakeven(document, curve)
+        print_json("breakeven", {"run": str(run.folder), "page": str(files.page), **document})
     elif not quiet:
         _print(curve, files.page)
 
 
 def _print(curve: BreakEven, page: Path) -> None:
-    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, needs_table, points_table, statements
+    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, needs_table, points_table
     from benchctl.reports.terminal import Printout
+    from benchctl.words.breakeven import statements
 
     out = Printout()
     for table in (points_table(curve), needs_table(curve)):

@@ -21,6 +21,7 @@ from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import drawn_positions
 from benchctl.reports.tables import breakeven, output, rounds, speed, sweep
 from benchctl.text import visible
+from benchctl.words import breakeven as breakeven_words
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
@@ -210,7 +211,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
                  rounds.forecasts(analysis), sentences=rounds.round_statements(analysis)),
             fold("What drafts left out", "left-out", rounds.left_out(analysis)),
             *([fold(breakeven.TITLE, "breakeven", breakeven.needs_table(curve), breakeven.points_table(curve),
-                    sentences=breakeven.statements(curve))] if curve else []),
+                    sentences=breakeven_words.statements(curve))] if curve else []),
             fold("Energy and memory", "", speed.resources(analysis)),
         ],
         "output": [

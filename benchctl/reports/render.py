@@ -18,6 +18,7 @@ from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
 from benchctl.text import one_line, visible
 from benchctl.words import advice as advice_words
+from benchctl.words import breakeven as breakeven_words
 from benchctl.words import conclusion, notices, numbers, stopping
 from benchctl.words import experiment as experiment_words
 from benchctl.words import verdict as verdict_words
@@ -167,7 +168,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "faults": conclusion.faults(analysis),
         "never_folded": never_folded(analysis),
         "breakeven": None if analysis.breakeven is None else breakeven.needs_table(analysis.breakeven),
-        "breakeven_statements": [] if analysis.breakeven is None else breakeven.statements(analysis.breakeven),
+        "breakeven_statements": [] if analysis.breakeven is None else breakeven_words.statements(analysis.breakeven),
         "first_drawing": first,
         "drawings": drawings,
         "warnings": warnings,

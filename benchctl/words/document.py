@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchctl.words import accuracy, stopping, warnings
+from benchctl.words import accuracy, breakeven, stopping, warnings
 from benchctl.words import advice as advice_words
 from benchctl.words import experiment as experiment_words
 from benchctl.words import sweep as sweep_words
@@ -12,6 +12,7 @@ from benchctl.words import verdict as verdict_words
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
+    from benchctl.analysis.round_results import BreakEven
 
 
 def analysis_document(analysis: Analysis) -> dict[str, Any]:
@@ -42,4 +43,15 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
         document["stopping"]["sentence"] = stopping.sentence(analysis.stopping)
     if analysis.accuracy is not None:
         document["accuracy"]["sentence"] = accuracy.sentence(analysis.accuracy)
+    if analysis.breakeven is not None:
+        fill_breakeven(document["breakeven"], analysis.breakeven)
     return document
+
+
+def fill_breakeven(document: dict[str, Any], result: BreakEven) -> None:
+    """Add its sentences to a break-even as JSON."""
+    for need, sentence in zip(document["needs"], breakeven.needs(result), strict=True):
+        need["sentence"] = sentence
+    for entry, point in zip(document["points"], result.points, strict=True):
+        entry["note"] = breakeven.off_curve(point)
+    document["notes"] = breakeven.notes(result)

@@ -71,12 +71,3 @@ def points_table(curve: BreakEven) -> Table[Point]:
         curve.points,
         note=NOT_AN_OUTPUT,
     )
-
-
-def statements(curve: BreakEven) -> list[str]:
-    """The break-even of each depth, points off the curve, and points that could not be placed, a sentence each."""
-    return [
-        *(need.sentence for need in curve.needs),
-        *(point.note for point in curve.points if point.note),
-        *curve.notes,
-    ]
