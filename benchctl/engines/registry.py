@@ -51,9 +51,9 @@ class FoundEngine:
 def find_engines() -> list[FoundEngine]:
     """Return what is found of every engine that an installed package brings, an entry each at least."""
     engines = registered()
-    found = [engine for adapter in engines.adapters.values() for engine in resolve_name(adapter.inventory)()]
+    inventory = [engine for adapter in engines.adapters.values() for engine in resolve_name(adapter.inventory)()]
     unusable = engines.broken.items()
-    return found + [FoundEngine(kind, problem=reason, hint="Update or remove it.") for kind, reason in unusable]
+    return inventory + [FoundEngine(kind, problem=reason, hint="Update or remove it.") for kind, reason in unusable]
 
 
 @dataclass(frozen=True)
