@@ -139,13 +139,7 @@ def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
 
 
 def _head(suite: Suite) -> dict[str, str]:
-    return {
-        "name": suite.name,
-        "kind": suite.kind,
-        "licence": suite.licence,
-        "source": suite.source,
-        "sha256": suite.sha256,
-    }
+    return {name: getattr(suite, name) for name in ("name", "kind", "licence", "source", "sha256")}
 
 
 def _counts(suite: Suite) -> dict[str, int]:
