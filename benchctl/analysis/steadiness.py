@@ -51,12 +51,9 @@ def warm_up_ended(seconds: Sequence[float]) -> bool:
     return is_steady(seconds) or len(seconds) >= MOST_WARM_UPS or sum(seconds[1:]) >= WARM_UP_S
 
 
-def never_steady(seconds: Sequence[float]) -> str | None:
-    """Return in words that a warm-up did not end steady; `None` where it did, or was too short to show it."""
-    if len(seconds) < 2 or is_steady(seconds):
-        return None
-    times = ", ".join(f"{value:.2g}" for value in seconds)
-    return f"no warm-up request took as long as the one before ({times} s)"
+def never_steady(seconds: Sequence[float]) -> bool:
+    """Whether a warm-up did not end steady; of one that was too short to show it, this is not known."""
+    return len(seconds) > 1 and not is_steady(seconds)
 
 
 class Pause(NamedTuple):
@@ -110,8 +107,8 @@ def _explained(record: Record, position: str, waits: Sequence[tuple[Record, floa
     )
 
 
-def find_swing(records: Sequence[Record]) -> str | None:
-    """Return in words that like answers of a process, none with a draft, decoded at unlike rates; `None`: they did not.
+def find_swing(records: Sequence[Record]) -> dict[str, float] | None:
+    """Return the rates of a process whose like answers, none with a draft, decoded at unlike rates; else `None`.
 
     Two answers of at least `LEAST_TOKENS` show it, or the first that was sent: it was not warm.
     """
@@ -132,10 +129,7 @@ def find_swing(records: Sequence[Record]) -> str | None:
     if len(unlike) < 2 and rates[0][0] not in unlike:
         return None
     lowest, highest = min(rate for _, rate in rates), max(rate for _, rate in rates)
-    return (
-        f"{len(rates)} answers decode at {lowest:.1f} to {highest:.1f} tok/s, "
-        f"{len(unlike)} of them over {UNSTEADY:g} times faster or slower than the median"
-    )
+    return {"answers": len(rates), "lowest": lowest, "highest": highest, "unlike": len(unlike), "times": UNSTEADY}
 
 
 def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Observation]:
@@ -155,8 +149,9 @@ def check_steadiness(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Obser
             warm_up = [record.e2e_s for record in records if record.phase == "warmup" and record.e2e_s is not None]
             comparable = not speculates(frame, number) and arm not in overlapping
             steady = [record for record in records if all(record is not pause.record for pause in pauses)]
-            reasons = (never_steady(warm_up), find_swing(steady) if comparable else None)
-            unsteady += [_fact("unsteady", block, reason=reason) for reason in reasons if reason]
+            unsteady += [_fact("warm-up", block, seconds=warm_up)] if never_steady(warm_up) else []
+            swing = find_swing(steady) if comparable else None
+            unsteady += [_fact("rates", block, **swing)] if swing else []
         if paused:
             yield Observation("pause", arm, tuple(paused))
         if unsteady:

@@ -33,6 +33,7 @@ from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.recipes.schema import Sampling
 from benchctl.text import spoken
+from benchctl.words.warnings import unsteady_warm_up
 
 MOST_IN_FLIGHT = 1024
 """Most requests in flight in an open loop. Further ones are sent late, and their records say by how much."""
@@ -117,8 +118,8 @@ class MeasuredCell(EngineCell):
             prompt = {"prompt_sha": rendered.sha256}
             self._append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
             seconds.append(completion.e2e_s)
-        if reason := never_steady(seconds):
-            self.context.progress.note(f"warning: {self.plan.name}: {reason}.")
+        if never_steady(seconds):
+            self.context.progress.note(f"warning: {self.plan.name}: {unsteady_warm_up(seconds)}.")
 
     def measure(self) -> None:
         """Measure every prompt of the plan, one at a time or by the arm's condition."""

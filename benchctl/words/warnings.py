@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,12 +79,20 @@ def seen(warning: Caution) -> str:
     return " ".join(templates.get(fact.code, "{text}").format_map(_written(fact)) for fact in warning.facts)
 
 
+def unsteady_warm_up(seconds: Sequence[float]) -> str:
+    """Return that a warm-up did not end steady, as a part of a sentence."""
+    times = ", ".join(f"{value:.2g}" for value in seconds)
+    return f"no warm-up request took as long as the one before ({times} s)"
+
+
 def _written(fact: Fact) -> dict[str, Any]:
     """Return the values of a fact in the forms that templates ask for."""
     values: dict[str, Any] = {name: Cases(**value) if isinstance(value, dict) else value
                               for name, value in fact.values.items()}  # fmt: skip
     if values.get("reason"):
         values["Reason"] = f"{values['reason'][0].upper()}{values['reason'][1:]}"
+    if fact.code == "warm-up":
+        values["warm_up"] = unsteady_warm_up(values["seconds"])
     if fact.code == "gpu":
         values["percent"] = 100 * values["value"]
     if fact.code == "spilled":
