@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from benchctl.analysis.results import Losslessness, SelfConsistency
+from benchctl.analysis.results import Losslessness
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.score.session import Verified
@@ -13,7 +13,7 @@ from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_cou
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
 from benchctl.words import sweep as sweep_words
-from benchctl.words.lossless import noise_sentence
+from benchctl.words.lossless import consistency_sentence, noise_sentence, replay_sentence
 from benchctl.words.scope import scope_lines
 
 MOST_PROMPTS = 6
@@ -49,7 +49,8 @@ def print_tables(run: RunData, verified: Verified) -> None:
     out = Printout()
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
     against = frame.arms[frame.baseline] if len(baselines) == 1 else "the baseline of its condition"
-    counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
+    prompts, blocks = len(frame.prompts), len(frame.blocks)
+    counts = f"{prompts:,} {plural(prompts, 'prompt')}, {blocks:,} {plural(blocks, 'block')}"
     out.say(f"Run {run.name}: every arm against {against}, {counts}")
     out.say()
     if verified.outputs.not_judged:
@@ -62,7 +63,7 @@ def print_tables(run: RunData, verified: Verified) -> None:
     overlapping = {name for group, part in verified.outputs.parts if group.overlapping for name in part.arms}
     for consistent in consistency:
         if consistent.arm in baselines or (consistent.differing and consistent.arm not in overlapping):
-            out.say(_repeats(consistent), "yellow" if consistent.differing else "")
+            out.say(consistency_sentence(consistent), "yellow" if consistent.differing else "")
     for cell in verified.outputs.failed_cells:
         out.say(f"Failed cell: {cell}", "yellow")
     style = "yellow" if run.integrity.findings else ""
@@ -70,7 +71,7 @@ def print_tables(run: RunData, verified: Verified) -> None:
     for sentence in run.damaged[:MOST_PROMPTS]:
         out.say(sentence, "yellow")
     if scores is not None and scores.decoded:
-        out.say(_repeated(scores))
+        out.say(replay_sentence(scores))
     alike: dict[str, list[str]] = {}
     for arm in verdicts:
         if (arm.comparisons and arm.verdict != "identical") or (arm.audit is not None and arm.verdict != "not judged"):
@@ -96,30 +97,10 @@ def print_tables(run: RunData, verified: Verified) -> None:
     out.say(f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}", whole=True)
 
 
-def _repeats(row: SelfConsistency) -> str:
-    if not row.prompts:
-        return f"Whether {row.arm} repeats itself was not tested: no prompt was run in two blocks."
-    if not row.differing:
-        return f"{row.arm} repeats itself: {_count(row.prompts, 'prompt')}, identical in every block."
-    which = ", ".join(row.differing[:MOST_PROMPTS]) + (", …" if len(row.differing) > MOST_PROMPTS else "")
-    count = f"{len(row.differing)} of {_count(row.prompts, 'prompt')} vary from block to block ({which})."
-    return f"{row.arm} does not repeat itself: {count}"
-
-
 def _replayed(scores: TargetScores) -> dict[str, object]:
     """What was scored of the baseline's answers, without its positions, which `scores.json` has."""
     left_out = {"positions", "shape", "seconds", "answers", "passes"}
     return scores.model_dump(by_alias=True, exclude=left_out) | {"positions": len(scores.positions)}
-
-
-def _repeated(scores: TargetScores) -> str:
-    """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
-    changed = scores.places_decoded - scores.places_alike
-    tokens = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
-    name = scores.baseline
-    if not changed:
-        return f"Replay on the target alone: the same token as {name} at all {tokens}."
-    return f"Replay on the target alone: another token than {name} at {changed:,} of {tokens}."
 
 
 def _print_arm(out: Printout, judged: Losslessness) -> None:
@@ -138,7 +119,3 @@ def _print_arm(out: Printout, judged: Losslessness) -> None:
     for missing in unscored[:1]:
         further = f" {len(unscored) - 1} more prompts were not scored (--json lists all)." if len(unscored) > 1 else ""
         out.below(f"{missing.task}/{missing.prompt_idx}: {missing.outcome}. {missing.reason}{further}")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {plural(number, word)}"

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.losslessness import TIMES_BEHIND
-from benchctl.text import plural
+from benchctl.text import first, plural
 from benchctl.words.sweep import OVERLAPPING, SAMPLED
 
 if TYPE_CHECKING:
     from benchctl.analysis.losslessness import ArmAudit, ControlTest, NoiseFloor, Reason
-    from benchctl.analysis.results import Losslessness
+    from benchctl.analysis.results import Losslessness, SelfConsistency
+    from benchctl.data.scores import TargetScores
 
 FLAWS_NAMED = 2
 """Records that the reason of a prompt names."""
+PROMPTS_NAMED = 6
+"""Prompts that a sentence on an arm's own answers names."""
 
 PROMPTS = {
     "prompts-differ": "The rendered prompt is not the same in every arm and block.",
@@ -204,6 +207,25 @@ def noise_sentence(noise: NoiseFloor) -> str:
     return f"Numeric noise of the target at width {noise.width}: {floor}; without speculation {control}."
 
 
+def consistency_sentence(row: SelfConsistency) -> str:
+    """Return whether an arm repeats its own answers from block to block."""
+    if not row.prompts:
+        return f"Whether {row.arm} repeats itself was not tested: no prompt was run in two blocks."
+    if not row.differing:
+        return f"{row.arm} repeats itself: {_count(row.prompts, 'prompt')}, identical in every block."
+    varying = f"{len(row.differing)} of {_count(row.prompts, 'prompt')} vary from block to block"
+    return f"{row.arm} does not repeat itself: {varying} ({first(row.differing, PROMPTS_NAMED)})."
+
+
+def replay_sentence(scores: TargetScores) -> str:
+    """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
+    tokens = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
+    changed = scores.places_decoded - scores.places_alike
+    if not changed:
+        return f"Replay on the target alone: the same token as {scores.baseline} at all {tokens}."
+    return f"Replay on the target alone: another token than {scores.baseline} at {changed:,} of {tokens}."
+
+
 def arm_sentence(reason: Reason, judged: Losslessness) -> str:
     """Return a reason of an arm's verdict in a sentence or several."""
     if reason.code in ARMS:
@@ -260,8 +282,7 @@ def _undetermined(values: dict[str, Any], judged: Losslessness) -> str:
     parts = []
     unknown = [comparison for comparison in judged.comparisons if comparison.outcome == "undetermined"]
     if unknown:
-        first = unknown[0]
-        example = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
+        example = f"{unknown[0].task}/{unknown[0].prompt_idx}: {unknown[0].reason.partition('. ')[0].rstrip('.')}"
         parts.append(f"{len(unknown)} of {_prompts(values['prompts'])} could not be determined ({example})")
     if lost := values["lost_lines"]:
         parts.append(f"{lost} damaged {plural(lost, 'line')} may have been of this arm")
