@@ -39,16 +39,20 @@ from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.cli.verify_sampling import verify_sampling
 from benchctl.errors import BenchctlError, StorageError
 
+ABOUT = (
+    "Does speculative decoding pay on your machine, and is the output unchanged?\n\n"
+    "A recipe names models, prompts and arms. An arm is a setting of speculation: how a draft guesses tokens that the"
+    " target verifies. A block is one run of every arm, each in a fresh engine process. Type first: benchctl demo"
+)
 EPILOG = (
-    "benchctl docs shows the documentation, page by page.\n\n"
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed or cannot tell"
-    " · 2 the recipe or the command line is wrong"
-    " · 3 an engine failed · 4 files could not be written or read · 70 an error of benchctl's own · 130 interrupted."
+    " · 2 recipe or command line is wrong · 3 an engine failed · 4 files cannot be written or read"
+    " · 70 benchctl's own error · 130 interrupted."
 )
 
 app = typer.Typer(
     name="benchctl",
-    help="Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?",
+    help=ABOUT,
     epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -69,7 +73,7 @@ def benchctl(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?"""
+    """Read the options of the program itself."""
 
 
 for panel, commands in {

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +16,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.measurement.prepare import Prepared, RecipeContext
-    from benchctl.recipes.schema import Recipe
+    from benchctl.experiments.explain.widths import Widths
 
 
 def breakeven(
@@ -38,9 +34,14 @@ def breakeven(
         str, typer.Option(metavar="A1,A2", help="Acceptance of a draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Acceptance lengths to show as points: golden YAML.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Show acceptance lengths as points: a YAML file in the format of InferenceX."
+        ),
     ] = None,
-    write_reference: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the real drafts' there.")] = None,
+    write_reference: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the acceptance lengths of the real drafts to FILE.")
+    ] = None,
     blocks: options.Blocks = None,
     out: options.Out = Path(),
     engine_binary: options.EngineBinary = None,
@@ -52,13 +53,17 @@ def breakeven(
     """Measure the acceptance that each depth needs.
 
     Beside a recipe's own arms, synthetic ones are measured: the engine accepts their draft tokens at random with a
-    given probability (llama-server, vLLM; SGLang to a given length, never run). Their text is not a model's output and
-    is marked so everywhere. Where the curve crosses 1, a depth breaks even. Of a run of this command it is printed
-    again, without an engine. Of a target alone: what verifying 1, 2, 3, … tokens at once costs, and where that jumps.
+    given probability (SGLang: a fixed accepted length; untested). Their text is not a model's output and is marked so.
+    Where the curve crosses 1, a depth breaks even. Given an earlier breakeven run, print its curve again; no engine
+    starts. Given only a target, measure what verifying 1, 2, 3 … tokens costs.
     """
+    from rich.console import Console
+
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.references import read_references
+    from benchctl.experiments.explain.session import measure_synthetic, measure_target_alone
     from benchctl.experiments.explain.synthetic import drafted_arms
+    from benchctl.measurement.progress import progress_for
     from benchctl.measurement.requested import requested_recipe
     from benchctl.recipes.from_options import RecipeOptions
     from benchctl.recipes.source import names_a_model
@@ -67,87 +72,53 @@ def breakeven(
     results, reports = out / "results", out / "reports"
     references = [] if reference is None else read_references(reference)
     depths = [] if depth is None else options.read_depths(depth, MAX_DEPTH)
-    words, silent = subject or [], quiet or as_json
-    recorded = len(words) == 1 and not names_a_model(words[0])
-    if recorded and ((Path(words[0]) / MANIFEST).is_file() or (results / words[0]).is_dir()):
-        folder = resolve_run(words[0], results)
+    arguments, silent = subject or [], quiet or as_json
+    may_be_a_run = len(arguments) == 1 and not names_a_model(arguments[0])
+    if may_be_a_run and ((Path(arguments[0]) / MANIFEST).is_file() or (results / arguments[0]).is_dir()):
+        folder = resolve_run(arguments[0], results)
     else:
         levels = _levels(acceptance)
-        makes_arms = (target and (draft or types)) or len(words) > 1
-        own_depth = depth if makes_arms else None
-        named = RecipeOptions(subject, target, draft, engine, types, own_depth, sweep, prompts, limit, settings)
-        context = requested_recipe(named, results, trust=trust_recipe)
+        makes_arms = (target and (draft or types)) or len(arguments) > 1
+        arm_depth = depth if makes_arms else None
+        recipe_options = RecipeOptions(
+            subject, target, draft, engine, types, arm_depth, sweep, prompts, limit, settings
+        )
+        context = requested_recipe(recipe_options, results, trust=trust_recipe)
         if context.recipe.models.draft is None and not drafted_arms(context.recipe):
-            prepare = partial(context.prepare, engine_binary, models_dir)
-            _alone(context.recipe, prepare, depths, as_json=as_json, quiet=silent)
+            widths = measure_target_alone(context, depths, binary=engine_binary, models_dir=models_dir, quiet=silent)
+            _print_widths(widths, as_json=as_json, quiet=quiet)
             return
-        folder = _measure(context, depths, levels, blocks, results, engine_binary, models_dir, quiet=silent)
+        folder = measure_synthetic(
+            context,
+            depths,
+            levels,
+            blocks,
+            results,
+            progress_for(Console(stderr=True), quiet=silent),
+            ["benchctl", *sys.argv[1:]],
+            binary=engine_binary,
+            models_dir=models_dir,
+        )
     _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
-def _measure(
-    context: RecipeContext,
-    depths: list[int],
-    levels: list[float],
-    blocks: str | None,
-    results: Path,
-    engine_binary: str | None,
-    models_dir: Path | None,
-    *,
-    quiet: bool,
-) -> Path:
-    """Measure the recipe with its synthetic arms, at the depths that were named where it is a file's."""
-    from rich.console import Console
-
-    from benchctl.experiments.explain.synthetic import no_synthetic, with_synthetic_arms
-    from benchctl.measurement.plan import with_blocks
-    from benchctl.measurement.prepare import probed_engine
-    from benchctl.measurement.progress import progress_for
-    from benchctl.measurement.run import signals_interrupt, start_run
-
-    extended = with_synthetic_arms(context.recipe, depths, levels)
-    if blocks:
-        extended = with_blocks(extended, blocks)
-    progress = progress_for(Console(stderr=True), quiet=quiet)
-    with signals_interrupt():
-        _, capabilities = probed_engine(
-            context.recipe, context.folder, engine_binary, trusted=context.trusted, typed=context.typed
-        )
-        if capabilities.details.get("has_synthetic") is False:
-            raise no_synthetic(capabilities.kind, str(capabilities.binary))
-        # The recipe was permitted. benchctl itself adds the synthetic arms, so they need no permission.
-        permitted = replace(context, typed=context.typed | {"arms"})
-        prepared = permitted.prepare(engine_binary, models_dir, progress.note, extended)
-    return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
-
-
-def _alone(recipe: Recipe, prepare: Callable[..., Prepared], depths: list[int], *, as_json: bool, quiet: bool) -> None:
-    """Measure and print what the target alone takes to verify, by the number of tokens."""
-    from benchctl.experiments.explain.synthetic import must_be_one_condition
-    from benchctl.experiments.explain.widths import DEEPEST, measure_widths, with_free_drafts
-    from benchctl.measurement.progress import shown_steps
-    from benchctl.measurement.run import signals_interrupt
+def _print_widths(widths: Widths, *, as_json: bool, quiet: bool) -> None:
     from benchctl.reports.tables.rounds import unit_costs
     from benchctl.reports.terminal import Printout
 
-    must_be_one_condition(recipe)
-    depths = depths or list(range(1, DEEPEST + 1))
-    with shown_steps(quiet=quiet) as show, signals_interrupt():
-        prepared = prepare(notice=lambda text: show(text, 0, 0), recipe=with_free_drafts(recipe, max(depths)))
-        measured = measure_widths(prepared, depths, show)
     if as_json:
         document = {
-            "engine": measured.engine,
-            "command": list(measured.command),
-            "widths": [unit.model_dump() for unit in measured.curve],
-            "spread": measured.spread,
-            "said": measured.statements,
+            "engine": widths.engine,
+            "command": list(widths.command),
+            "widths": [unit.model_dump() for unit in widths.curve],
+            "spread": widths.spread,
+            "said": widths.statements,
         }
         print_json("verify-widths", document)
     elif not quiet:
         out = Printout()
-        out.table(unit_costs(measured.curve))
-        for sentence in measured.statements:
+        out.table(unit_costs(widths.curve))
+        for sentence in widths.statements:
             out.say(f"- {sentence}")
 
 

@@ -63,7 +63,7 @@ def isolate(
             models_dir=models_dir,
             notice=display.note,
         )
-        folder, isolation, finding = measured(
+        folder, isolation, damaging = measured(
             source,
             lambda measure: search(source.families, measure, singly=singly, layers=layers),
             out,
@@ -71,10 +71,10 @@ def isolate(
             text=text,
             tokens=tokens,
         )
-    report = document(source, isolation, finding, folder)
+    report = document(source, isolation, damaging, folder)
     if as_json:
         print_json("isolate", report)
     elif not quiet:
-        show_isolation(isolation, finding, report["repair"], folder)
-    if finding.verdict == "source damaged":
+        show_isolation(isolation, damaging, report["repair"], folder)
+    if damaging.verdict == "source damaged":
         raise typer.Exit(1)

@@ -40,7 +40,7 @@ Types = Annotated[
     of_models(
         "--type",
         metavar="TYPE",
-        help="A speculation type; repeatable.",
+        help="A speculation type (see benchctl engines list); repeatable.",
         autocompletion=complete.types_of_speculation,
     ),
 ]
@@ -78,7 +78,14 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe's key: sampling.max_tokens=64")
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most N prompts of each task.", metavar="N")]
-Blocks = Annotated[str | None, typer.Option(help="Blocks: a number, or auto.", metavar="N|auto")]
+Blocks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|auto",
+        help="Repetitions with fresh engines; auto: until every arm is decided.",
+        show_default="the recipe's, or auto",
+    ),
+]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.", file_okay=False)]
 of_arm = partial(typer.Option, metavar="NAME", autocompletion=complete.arms)
 Baseline = Annotated[str | None, of_arm(help="The arm to compare with.", show_default="the run's own")]
@@ -91,7 +98,7 @@ Keep = Annotated[
 ]
 EngineBinary = Annotated[str | None, rare(metavar="PATH", help="The engine's binary: a path, or on PATH.")]
 ModelsDir = Annotated[Path | None, rare(metavar="DIR", help="Look for the models here first.", file_okay=False)]
-TrustRecipe = Annotated[bool, rare("--trust-recipe", help="Allow its code, files, servers and keys.")]
+TrustRecipe = Annotated[bool, rare("--trust-recipe", help="Let it run code, read files, send keys.")]
 Accept = Annotated[
     Literal["identical", "consistent"],
     typer.Option(metavar="VERDICT", help="consistent: 0 also within the target's noise."),

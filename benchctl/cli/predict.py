@@ -44,10 +44,10 @@ def predict(
     ] = None,
     as_json: JsonForText = False,
 ) -> None:
-    """Predict the speed-up from numbers alone; starts no engine.
+    """Predict the speed-up from an acceptance rate and a cost.
 
-    The model is simple: every token has the same acceptance probability, every draft step and every verified token the
-    same cost. Costs are in steps of the target alone. Measure with `benchctl run` before you deploy.
+    No engine starts. The model is simple: every token has the same acceptance probability, every draft step and every
+    verified token the same cost. Costs are in steps of the target alone. Measure with `benchctl run` before you deploy.
     """
     from pydantic_core import to_jsonable_python
 

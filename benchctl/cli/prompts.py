@@ -31,7 +31,7 @@ def list_suites(json_output: options.JsonForText = False) -> None:
     folder = shipped_folder("prompts")
     suites = [load_suite(str(path), recipe_folder=folder) for path in sorted(folder.glob("*.json"))]
     if json_output:
-        print_json("prompts list", [{**_head(suite), "tasks": _counts(suite)} for suite in suites])
+        print_json("models prompts list", [{**_head(suite), "tasks": _counts(suite)} for suite in suites])
         return
     _print_table(
         ("suite", "kind", "licence", "prompts", "tasks"),
@@ -61,7 +61,7 @@ def show(
             ]
             for task, prompts in loaded.tasks.items()
         }
-        print_json("prompts show", {**_head(loaded), "tasks": tasks})
+        print_json("models prompts show", {**_head(loaded), "tasks": tasks})
         return
     for key, value in _head(loaded).items():
         typer.echo(f"{key:8} {one_line(value)}")
@@ -82,7 +82,7 @@ def show(
 @app.command("import")
 def import_suite(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, also .gz; a JSON list; CSV; parquet.")],
-    form: Annotated[
+    format_name: Annotated[
         str,
         typer.Option(
             "--format",
@@ -108,7 +108,7 @@ def import_suite(
     from benchctl.prompts.questions import read_questions
     from benchctl.writing import refuse_overwriting
 
-    chosen = find_format(form)
+    chosen = find_format(format_name)
     licence = (licence or "").strip() or chosen.licence
     if licence is None:
         message = f"the licence of these prompts is not known: the format {chosen.name} does not define it"

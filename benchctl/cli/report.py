@@ -52,7 +52,7 @@ def report(
     """Write a run's report: the conclusion, why, and how.
 
     A page of HTML that works offline, the same as Markdown, every table as CSV, the analysis as JSON, and the figures:
-    DIR/<recipe>/<run>/.
+    DIR/RECIPE/RUN/.
     """
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.judge.run import analyse_run

@@ -52,7 +52,7 @@ def run(
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
     on: Annotated[str | None, options.rare(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.")] = None,
-    yes: Annotated[bool, options.rare("--yes", "-y", help=f"Confirm more than {MANY_CELLS} cells.")] = False,
+    yes: Annotated[bool, options.rare("--yes", "-y", help=f"Confirm over {MANY_CELLS} cells (arms × blocks).")] = False,
     stop_at_failure: Annotated[
         bool, options.rare("--stop-at-failure", "-x", help="End the run at the first failure.")
     ] = False,

@@ -67,9 +67,9 @@ def verify_sampling(
 ) -> None:
     """Is the distribution above temperature 0 unchanged?
 
-    Every arm and the baseline answer prompts with many seeds; permutation tests compare the distributions, and tokens
-    are compared with the target's own. It states the smallest difference that it would have detected. Exits with 1
-    where a difference was found, or an arm is lossy by design or undetermined.
+    All arms answer prompts with many seeds. Permutation tests compare their distributions with the baseline's, and
+    tokens are compared with the target's. States the smallest detectable difference. Exits with 1 for a difference, or
+    an arm lossy by design or undetermined.
     """
     from rich.console import Console
 

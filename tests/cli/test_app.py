@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,17 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
     lines = done.output.splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 52, "one screen"
+    assert "//" not in done.output.replace("://", ""), "Markdown drops <words>: write WORDS"
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_no_help_text_has_a_placeholder_that_markdown_drops(words: tuple[str, ...]) -> None:
+    command = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands")[word]  # noqa: B009
+    texts = [command.help, command.epilog, *(getattr(option, "help", None) for option in command.params)]
+    assert any(texts)
+    assert not [text for text in texts if text and re.search(r"<[a-z/]", text, re.IGNORECASE)]
 
 
 def test_commands_stand_in_panels() -> None:
