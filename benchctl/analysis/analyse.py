@@ -11,7 +11,7 @@ from benchctl.analysis.accuracy import find_accuracy
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.breakeven import breakeven_of_run
 from benchctl.analysis.cells import failed_cells, find_resources
-from benchctl.analysis.conditions.split import Group, split
+from benchctl.analysis.conditions.split import ConditionRun, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
 from benchctl.analysis.cost import find_cost
 from benchctl.analysis.frame import Frame, make_frame
@@ -31,7 +31,7 @@ from benchctl.recipes.groups import ComparedArm, by_label
 class Condition:
     """The records of a condition of a run, laid out for comparing answers."""
 
-    group: Group
+    group: ConditionRun
     frame: Frame
     answers: Answers
 

@@ -27,7 +27,7 @@ from benchctl.analysis.statistics import (
 from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:
-    from benchctl.analysis.conditions.split import Group
+    from benchctl.analysis.conditions.split import ConditionRun
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
 
 
@@ -292,7 +292,7 @@ class ArmSpeed:
         return self.whole or next(row for row in self.rows if row.task == ALL_TASKS)
 
 
-def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, ArmSpeed]:
+def find_speeds(groups: Sequence[ConditionRun], frames: Sequence[Frame]) -> dict[str, ArmSpeed]:
     """Return the speed of every compared arm of a run.
 
     Arms of a condition share their variances. Claims hold together over the arms of all conditions; an arm of

@@ -1,4 +1,4 @@
-"""The identity of a run: hashes of its recipe and workload, and paths and files as the manifest stores them."""
+"""The identity of a run: hashes of its workload and of benchctl, and paths and files as the manifest stores them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: R
     return canonical_sha256(
         {
             "prompts": [prompt.model_dump(exclude={"constrained", "answer"}) for prompt in prompts],
-            # Keys that are not set are left out, so that runs of before there were such keys are of the same workload.
+            # Keys that are not set are left out, so that older runs keep the same hash.
             "sampling": recipe.sampling.model_dump(exclude={*CONSTRAINTS}) | recipe.sampling.constraints,
             "models": files,
         }
@@ -50,7 +50,7 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
 
 @cache
 def package_sha256() -> str:
-    """Return the SHA-256 of benchctl's own modules: what another version computed or measures may differ."""
+    """Return the SHA-256 of benchctl's own code, since another version may compute or measure differently."""
     root = Path(__file__).parents[1]
     total = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

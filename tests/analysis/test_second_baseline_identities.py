@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.conditions.load import find_levels
-from benchctl.analysis.conditions.split import Group
+from benchctl.analysis.conditions.split import ConditionRun
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.speedup import find_latency_speedup, find_whole_speedup
@@ -153,7 +153,7 @@ def test_what_a_round_costs_gives_the_speed_up_back(found: tuple[RunData, Analys
 def test_levels_are_over_both_cells(found: tuple[RunData, Analysis]) -> None:
     run, analysis = found
     frame = make_frame(run.records, run.manifest)
-    levels = {row.arm: row for row in find_levels(frame, Group(run, None), GroupKey())}
+    levels = {row.arm: row for row in find_levels(frame, ConditionRun(run, None), GroupKey())}
     for arm, _ in compared(analysis):
         expected = pytest.approx(ratio(sums(run, arm), 2))
         assert levels[arm].latency_speedup == expected

@@ -26,7 +26,7 @@ from benchctl.analysis.speedup import find_latency_speedup, pooled
 from benchctl.analysis.statistics import Variance, half_width, level_for, pooled_interval
 
 if TYPE_CHECKING:
-    from benchctl.analysis.conditions.split import Group
+    from benchctl.analysis.conditions.split import ConditionRun
     from benchctl.analysis.frame import Floats, Frame, Integers
     from benchctl.recipes.groups import GroupKey
 
@@ -58,7 +58,7 @@ class CellLoad:
     """Those that were answered, as indices of the frame."""
 
 
-def find_levels(frame: Frame, group: Group, key: GroupKey, compared: int = 1) -> list[Level]:
+def find_levels(frame: Frame, group: ConditionRun, key: GroupKey, compared: int = 1) -> list[Level]:
     """Return a row for every arm of a condition, whose records are `frame`; the baseline's first.
 
     `compared`: how many arms the run compares with a baseline under all conditions.
@@ -77,7 +77,7 @@ def find_levels(frame: Frame, group: Group, key: GroupKey, compared: int = 1) ->
 def _level(
     frame: Frame,
     arm: int,
-    group: Group,
+    group: ConditionRun,
     key: GroupKey,
     cells: dict[int, CellLoad],
     theirs: dict[int, CellLoad],

@@ -1,4 +1,4 @@
-"""A run by part (an engine, target and prompt length, with its own baseline) and by condition within each part."""
+"""Split a run into parts (one engine, target and prompt length each) and parts into conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchctl.recipes.groups import ComparedArm, GroupKey
 
 
 def parts_of(run: RunData) -> list[RunData]:
-    """Return the parts of a run, in the recipe's order; the run itself where nothing of this varies."""
+    """Return the parts of a run, in the recipe's order; the run itself if it has one part only."""
     manifest = run.manifest
     if manifest is None:
         return [run]
@@ -26,22 +26,22 @@ def parts_of(run: RunData) -> list[RunData]:
         arms[compared[arm.name].group.part].append(arm)
     if len(arms) < 2 and not manifest.setups:
         return [run]
-    part_of = {arm.name: name for name, of_part in arms.items() for arm in of_part}
+    part_by_arm = {arm.name: name for name, arms_of_part in arms.items() for arm in arms_of_part}
     records: dict[str | None, list[Record]] = defaultdict(list)
     for record in run.records:
-        if record.label in part_of:
-            records[part_of[record.label]].append(record)
+        if record.label in part_by_arm:
+            records[part_by_arm[record.label]].append(record)
     return [
         replace(
             run,
-            manifest=_manifest_of_part(manifest, of_part, compared[of_part[0].name].baseline),
+            manifest=_manifest_of_part(manifest, arms_of_part, compared[arms_of_part[0].name].baseline),
             records=records[name],
-            damaged=run.damaged if number == 0 else [],  # listed once
+            damaged=run.damaged if number == 0 else [],  # so that damaged lines are not counted twice
             part=name,
             scores=run.of_parts.get(name or ""),
             of_parts={},
         )
-        for number, (name, of_part) in enumerate(arms.items())
+        for number, (name, arms_of_part) in enumerate(arms.items())
     ]
 
 
@@ -75,14 +75,14 @@ def _recipe_of_part(
         if isinstance(arm, dict) and arm.get("name") in arms_by_name
     ]
     names = {setup.name for setup in setups}
-    of_names = (setup for setup in recipe.get("setups") or [] if setup.get("name") in names)
-    document: dict[str, Any] = next(of_names, {})
-    of_setup: dict[str, Any] = {key: document[key] for key in ("engine", "models") if key in document}
-    return {**recipe, **of_setup, "arms": arms, "setups": [], "baseline": baseline}
+    matching_setups = (setup for setup in recipe.get("setups") or [] if setup.get("name") in names)
+    document: dict[str, Any] = next(matching_setups, {})
+    setup_keys: dict[str, Any] = {key: document[key] for key in ("engine", "models") if key in document}
+    return {**recipe, **setup_keys, "arms": arms, "setups": [], "baseline": baseline}
 
 
 @dataclass(frozen=True)
-class Group:
+class ConditionRun:
     """A condition's arms as a run of their own, whose baseline is the condition's."""
 
     run: RunData
@@ -91,8 +91,9 @@ class Group:
     key: GroupKey | None = None
     """`None` where there is a single condition, of a request at a time."""
     overlapping: bool = False
-    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on a request, and lets
-    those that arrive meanwhile wait, unless it is an endpoint, whose limit is not known."""
+    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one request, and
+    those that arrive meanwhile wait. An endpoint with a request rate counts as overlapping, since its limit is unknown.
+    """
     sampled: bool = False
     """Whether its answers are drawn at random, while another condition's are greedy and come by themselves."""
 
@@ -102,26 +103,31 @@ class Group:
         return not (self.overlapping or self.sampled)
 
 
-def split(run: RunData, baseline: str | None = None) -> list[Group]:
-    """Return the run's conditions; the run itself where nothing is varied. `baseline`: an arm, under any condition."""
+def split(run: RunData, baseline: str | None = None) -> list[ConditionRun]:
+    """Return the run's conditions; the run itself where nothing is varied.
+
+    `baseline`: an arm's name without its condition.
+    """
     if run.manifest is None:
-        return [Group(run, baseline)]
+        return [ConditionRun(run, baseline)]
     compared = run.manifest.compared(baseline)
     parts = parts_of(run)
     return [group for part in parts for group in _split(part, compared, baseline, several=len(parts) > 1)]
 
 
-def _split(run: RunData, compared: Mapping[str, ComparedArm], baseline: str | None, *, several: bool) -> list[Group]:
+def _split(
+    run: RunData, compared: Mapping[str, ComparedArm], baseline: str | None, *, several: bool
+) -> list[ConditionRun]:
     """Return the conditions of a part; `several`: whether there are other parts."""
     manifest = run.manifest
     assert manifest is not None
     if not (several or dimensions(manifest)):
-        return [Group(run, compared[manifest.arms[0].name].baseline if baseline and manifest.arms else baseline)]
+        return [ConditionRun(run, compared[manifest.arms[0].name].baseline if baseline and manifest.arms else baseline)]
     by_condition: dict[GroupKey, list[ComparedArm]] = {}
     for arm in manifest.arms:
         by_condition.setdefault(compared[arm.name].group, []).append(compared[arm.name])
     in_order = sorted(by_condition, key=lambda key: (key.temperature, key.rate or 0.0, key.concurrency))
-    groups = [_group(run, manifest, key, by_condition[key], first=key == in_order[0]) for key in in_order]
+    groups = [_condition_run(run, manifest, key, by_condition[key], first=key == in_order[0]) for key in in_order]
     if any(is_greedy(group.run.manifest) and not group.overlapping for group in groups):
         groups = [replace(group, sampled=not is_greedy(group.run.manifest)) for group in groups]
     return groups
@@ -134,7 +140,7 @@ def is_greedy(manifest: Manifest | None) -> bool:
 
 
 def dimensions(manifest: Manifest) -> list[Dimension]:
-    """Return what a run varies, or has not at its default of one request at a time."""
+    """Return what varies, or differs from one request at a time."""
     groups = {arm.group for arm in manifest.compared().values()}
     varied: dict[Dimension, bool] = {
         "concurrency": any(key.concurrency > 1 for key in groups),
@@ -145,24 +151,26 @@ def dimensions(manifest: Manifest) -> list[Dimension]:
     return [name for name in varied if varied[name]]
 
 
-def _group(run: RunData, manifest: Manifest, key: GroupKey, arms: Sequence[ComparedArm], *, first: bool) -> Group:
+def _condition_run(
+    run: RunData, manifest: Manifest, key: GroupKey, arms: Sequence[ComparedArm], *, first: bool
+) -> ConditionRun:
     names = {arm.name for arm in arms}
     sampling = {**(manifest.recipe.get("sampling") or {}), "temperature": key.temperature}
-    of_condition = {
+    updates = {
         "arms": [arm for arm in manifest.arms if arm.name in names],
         "cells": [cell for cell in manifest.cells if cell.arm in names],
         "baseline": arms[0].baseline,
         "recipe": {**manifest.recipe, "sampling": sampling},
     }
-    part = replace(
+    condition_run = replace(
         run,
-        manifest=manifest.model_copy(update=of_condition),
+        manifest=manifest.model_copy(update=updates),
         records=[record for record in run.records if record.label in names],
-        damaged=run.damaged if first else [],  # listed once
+        damaged=run.damaged if first else [],  # so that damaged lines are not counted twice
     )
     endpoint = any(arm.url is not None for arm in manifest.arms)
     overlapping = key.concurrency > 1 or (key.rate is not None and endpoint)
-    return Group(part, arms[0].baseline, key, overlapping)
+    return ConditionRun(condition_run, arms[0].baseline, key, overlapping)
 
 
 def closed_levels(analysis: Analysis) -> list[Level]:

@@ -18,7 +18,7 @@ from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.cells import axes_of, states
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, LevelDoubt, NotJudged, Sweep
-from benchctl.analysis.conditions.split import Group, dimensions
+from benchctl.analysis.conditions.split import ConditionRun, dimensions
 from benchctl.analysis.record_checks import Observation, observation
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
@@ -43,7 +43,7 @@ EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
 
 
 def find_sweep(
-    manifest: Manifest, groups: Sequence[Group], frames: Sequence[Frame], verdicts: Sequence[Verdict]
+    manifest: Manifest, groups: Sequence[ConditionRun], frames: Sequence[Frame], verdicts: Sequence[Verdict]
 ) -> Sweep:
     """Return everything that depends on the condition, of groups with their frames and the verdicts on all arms."""
     compared = sum(len(frame.arms) - 1 for frame in frames)
@@ -64,7 +64,7 @@ def find_sweep(
     )
 
 
-def where_not_judged(groups: Sequence[Group]) -> NotJudged | None:
+def where_not_judged(groups: Sequence[ConditionRun]) -> NotJudged | None:
     """Return under which conditions losslessness is not assessed; `None` where it is everywhere."""
     overlapping = [group.key for group in groups if group.overlapping and group.key]
     sampled = [group.key for group in groups if group.sampled and group.key]

@@ -50,15 +50,15 @@ PrepareAgain = Callable[[RunData], Prepared]
 
 
 def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
-    """Return the recipe with the arms to be searched: its own, then those of the engine's search space.
+    """Return the recipe with the arms to be searched.
 
-    `only_arms`: its own alone. Arms that are lossy by design are left out. Raises UsageError where nothing is left to
-    search, and for recipes of several conditions.
+    They are the recipe's arms, then the engine's suggested settings (not with `only_arms`). Arms that are lossy by
+    design are left out. Raises UsageError where nothing is left to search, and for recipes of several conditions.
     """
     recipe = prepared.recipe
     if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.overlapping for arm in recipe.arms):
         raise UsageError(
-            "A search measures one request at a time, under one condition, and of axes takes that of drafts alone.",
+            "A search measures one request at a time, under one condition. It may vary the draft, but no other axis.",
             where=recipe.name,
             fix="Leave out concurrency, rate, lists of temperatures and lengths, and what changes the target.",
         )
@@ -82,7 +82,7 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
 
 
 def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str]) -> RunData:
-    """Search for the fastest arm of `prepared` within its share of the budget, in a new run folder; return that run.
+    """Search for the fastest arm of `prepared` within the search's share of the budget, in a new run folder.
 
     Raises UsageError for a budget in which no arm can be measured, before anything is measured.
     """
@@ -93,8 +93,8 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
         baseline = time_baseline(prepared, Path(scratch) / "timing.log")
     costs = guesses(recipe, baseline)
     per_task = Counter(item.task for item in prepared.prompts)
-    took = time.perf_counter() - began
-    design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, took)
+    timing_s = time.perf_counter() - began
+    design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, timing_s)
     arms = [arm for arm in recipe.arms if arm.name in design.arms or arm.name == recipe.baseline]
     searched = with_arms(prepared, arms)
     plain = {"name": _named_run(recipe.name, SEARCH), "blocks": LEAST_BLOCKS, "schedule": "blocks"}
@@ -111,7 +111,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
     tuning = Tuning(
         budget_s=budget_s,
         prompts_per_block=design.prompts_per_block,
-        timing_s=took,
+        timing_s=timing_s,
         guessed={arm: (cost.overhead_s, cost.answer_s) for arm, cost in costs.items()},
         left_out=list(design.left_out),
     )
@@ -119,7 +119,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
 
 
 def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:
-    """Finish what a search lacks. `name`: it, or the run that measures afresh what it chose. Raises UsageError."""
+    """Resume an interrupted search. `name`: the search, or the run that measured its choice. Raises UsageError."""
     run = open_run(resolve_run(name, out))
     if run.manifest is not None and run.manifest.tuned_in is not None:
         run = open_run(resolve_run(run.manifest.tuned_in, run.folder.parents[1]))
@@ -133,9 +133,9 @@ def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: R
 def measure_chosen(
     searched: RunData, prepare: Prepare, prepare_again: PrepareAgain, progress: RunProgress, command: list[str]
 ) -> RunData | None:
-    """Measure what a search chose in a run of its own, or finish that; `None` where it chose nothing.
+    """Measure what a search chose in a new run, or resume that run; `None` where the search chose nothing.
 
-    It lies where the search lies.
+    It is written beside the search.
     """
     out = searched.folder.parents[1]
     begun = _fresh_run_of(searched, out)
@@ -170,8 +170,8 @@ def _chosen_recipe(searched: RunData) -> Recipe | None:
     )
     prompts = recipe.prompts if limit is None else recipe.prompts.model_copy(update={"limit": limit})
     chosen = recipe.arm(tuning.chosen)
-    of_no_axis = {"setup": None, "group": None}
-    arms = [arm.model_copy(update=of_no_axis) for arm in (recipe.arm(recipe.baseline), chosen)]
+    updates = {"setup": None, "group": None}
+    arms = [arm.model_copy(update=updates) for arm in (recipe.arm(recipe.baseline), chosen)]
     pair = next((setup for setup in recipe.setups if setup.name == chosen.setup), recipe)
     return recipe.model_copy(
         update={
@@ -201,12 +201,15 @@ def _named_run(name: str, end: str) -> str:
 
 
 def _new_arms(settings: Sequence[Speculation], arms: Sequence[Arm], setup: str | None) -> Iterator[Arm]:
-    """Yield an arm for every setting that no arm has yet; of a setup beside others, those that use its draft."""
+    """Yield an arm for every setting that no arm has yet.
+
+    After the first setup, only settings that use its draft model.
+    """
     first = arms[0].setup == setup
-    have = [(arm.setup if drafts(arm.speculation) else None, arm.speculation) for arm in arms]
+    existing = [(arm.setup if drafts(arm.speculation) else None, arm.speculation) for arm in arms]
     names = {arm.name for arm in arms}
     for setting in settings:
-        if ((setup if drafts(setting) else None), setting) in have or not (first or drafts(setting)):
+        if ((setup if drafts(setting) else None), setting) in existing or not (first or drafts(setting)):
             continue
         keys = setting.model_dump(exclude_none=True, exclude={"type", "options"})
         parts = [

@@ -22,7 +22,7 @@ from benchctl.analysis.analyse import Condition, analyse, conditions_of
 from benchctl.analysis.answers import Answers, degeneration, find_consistency
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, speculates
 from benchctl.analysis.conditions.results import NotJudged
-from benchctl.analysis.conditions.split import Group
+from benchctl.analysis.conditions.split import ConditionRun
 from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, because
@@ -101,9 +101,9 @@ def _compared_of(conditions: Sequence[Condition]) -> list[str]:
     return [condition.frame.arms[arm] for condition in conditions for arm in condition.compared]
 
 
-def _by_part(conditions: Sequence[Condition]) -> list[tuple[RunData, list[tuple[Group, Frame]]]]:
+def _by_part(conditions: Sequence[Condition]) -> list[tuple[RunData, list[tuple[ConditionRun, Frame]]]]:
     """Return the conditions of every part of a run, with what was scored of it."""
-    parts: dict[str | None, list[tuple[Group, Frame]]] = {}
+    parts: dict[str | None, list[tuple[ConditionRun, Frame]]] = {}
     for condition in conditions:
         parts.setdefault(condition.group.run.part, []).append((condition.group, condition.frame))
     return [(groups[0][0].run, groups) for groups in parts.values()]
@@ -167,7 +167,7 @@ def _lost_lines(run: RunData) -> int:
 
 
 def judge_by_scores(
-    group: Group,
+    group: ConditionRun,
     frame: Frame,
     answers: Answers,
     arm: int,
@@ -309,7 +309,7 @@ class OutputComparison:
         """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
 
     @property
-    def parts(self) -> list[tuple[Group, Frame]]:
+    def parts(self) -> list[tuple[ConditionRun, Frame]]:
         """Every condition with its records."""
         return [(condition.group, condition.frame) for condition in self._conditions]
 

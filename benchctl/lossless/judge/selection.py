@@ -17,7 +17,7 @@ from benchctl.data.record import Record, sha256_tokens
 from benchctl.prompts.load import load_suite, prompt_sha256
 
 if TYPE_CHECKING:
-    from benchctl.analysis.conditions.split import Group
+    from benchctl.analysis.conditions.split import ConditionRun
     from benchctl.analysis.frame import Frame
     from benchctl.data.manifest import Manifest
     from benchctl.data.scores import AnswerKey
@@ -126,7 +126,7 @@ def _further_arm(answers: tuple[Answer, ...]) -> ArmAnswers:
     return ArmAnswers("", (), answers, {answer.key: len(answer.token_ids) for answer in answers}, overlapping=False)
 
 
-def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | None = None) -> Selection:
+def select_answers(parts: Iterable[tuple[ConditionRun, Frame]], arms: Sequence[str] | None = None) -> Selection:
     """Return what is to be audited of a run's conditions. `arms`: only these, where named."""
     arm_answers: list[ArmAnswers] = []
     baselines: dict[AnswerKey, Answer] = {}
@@ -256,7 +256,7 @@ def _rejections(record: Record, depth: int) -> float:
     return max(by_waste, record.rounds - by_position[depth - 1] - shorter)
 
 
-def _slots(group: Group) -> int | None:
+def _slots(group: ConditionRun) -> int | None:
     """Return how many requests the engine worked on together; `None` for an endpoint that was sent them at a rate."""
     if not group.overlapping or group.key is None:
         return 1

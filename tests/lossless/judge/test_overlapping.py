@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.analyse import conditions_of
 from benchctl.analysis.answers import find_answers
-from benchctl.analysis.conditions.split import Group
+from benchctl.analysis.conditions.split import ConditionRun
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.lossless.judge.run import judge_by_scores
@@ -39,7 +39,7 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
     run = make_run([make_record("baseline"), make_record("spec")])
     frame = make_frame(run.records, run.manifest, "baseline")
     audit = SOUND.model_copy(update=change)
-    group = Group(run, "baseline", overlapping=True)
+    group = ConditionRun(run, "baseline", overlapping=True)
     not_judged = judge_by_scores(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert not_judged.verdict == verdict
     tested = verdict != "violation" and audit.lacking is None
@@ -79,7 +79,7 @@ def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, ma
         run = make_run([make_record("baseline"), make_record("spec", **fields)])
         frame = make_frame(run.records, run.manifest, "baseline")
         not_judged = judge_by_scores(
-            Group(run, "baseline", overlapping=True),
+            ConditionRun(run, "baseline", overlapping=True),
             frame,
             find_answers(frame),
             1,
