@@ -150,7 +150,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "fidelity": conclusion.fidelity(analysis),
         "scopes": scope_lines(analysis.losslessness),
         "notices": notices.notices(run, analysis),
-        "findings": conclusion.findings(analysis),
+        "sweep_sentences": conclusion.sentences_of_sweep(analysis),
         "first_table": decisive(analysis, None)[0],
         "stopped": stopping.first_sentence(analysis.stopping) if analysis.stopping else "",
         "null_control": conclusion.null_control(analysis),

@@ -55,8 +55,8 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     out.say()
     out.say(f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip(), "bold")
     out.say()
-    for finding in conclusion.findings(analysis):
-        out.say(f"- {finding}")
+    for sentence in conclusion.sentences_of_sweep(analysis):
+        out.say(f"- {sentence}")
     table, folded = decisive(analysis, None if verbose else MOST_ARMS)
     if analysis.verdicts or analysis.accuracy:
         out.table(table)

@@ -223,7 +223,7 @@ def faults(analysis: Analysis) -> list[tuple[str, str]]:
     return [(arm, f"{kind} in {', '.join(prompts)}") for arm, kind, prompts in named if prompts]
 
 
-def findings(analysis: Analysis) -> list[str]:
+def sentences_of_sweep(analysis: Analysis) -> list[str]:
     """Return further sentences for the start of the report; empty where nothing was swept."""
     if analysis.sweep is None:
         return []

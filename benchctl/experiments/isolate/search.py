@@ -65,7 +65,7 @@ def damage(measurement: Measurement, limit: float) -> list[str]:
 
 
 @dataclass(frozen=True)
-class LayerFinding:
+class DamagingLayers:
     """The tensors of a family that matter, as patterns."""
 
     breaking: tuple[str, ...]
@@ -77,8 +77,8 @@ class LayerFinding:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The result of a search."""
+class DamagingTensors:
+    """The tensors that must not be quantized: the result of a search."""
 
     verdict: Verdict
     usual: float | None
@@ -94,8 +94,8 @@ class Finding:
     one_by_one: int
     """How many it would have been with the full quantization, and every family (and every layer of those that were
     divided) kept alone and quantized alone."""
-    layers: Mapping[str, LayerFinding] = field(default_factory=dict)
-    """Findings by family, if layers were requested."""
+    layers: Mapping[str, DamagingLayers] = field(default_factory=dict)
+    """The layers by family, if layers were requested."""
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -104,7 +104,9 @@ class Finding:
         return self.repair if layers is None or layers.whole else layers.repair
 
 
-def search(families: Sequence[Family], measure: Measure, *, singly: bool = False, layers: bool = False) -> Finding:
+def search(
+    families: Sequence[Family], measure: Measure, *, singly: bool = False, layers: bool = False
+) -> DamagingTensors:
     """Measure until it is known which families break the model; nothing is measured twice. Raises what `measure` does.
 
     `families`: largest first. `singly`: measure every family alone as well, and kept alone where the model is damaged.
@@ -113,7 +115,7 @@ def search(families: Sequence[Family], measure: Measure, *, singly: bool = False
     return _Search({family.name: family.layers for family in families}, measure).run(singly=singly, layers=layers)
 
 
-def recall(isolation: Isolation) -> Finding | None:
+def recall(isolation: Isolation) -> DamagingTensors | None:
     """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
     stored: dict[Kept, Measurement] = {
         None if measurement.kept is None else frozenset(measurement.kept): measurement
@@ -135,7 +137,7 @@ class _Search:
         self._usual: float | None = None
         self._limit = LEAST
 
-    def run(self, *, singly: bool, layers: bool) -> Finding:
+    def run(self, *, singly: bool, layers: bool) -> DamagingTensors:
         """Search, and conclude."""
         source = self._measure(None)
         breaking, repair = self._locate_families(source)
@@ -144,7 +146,7 @@ class _Search:
             if repair:
                 self._measure(frozenset({name}))
         within = self._in_layers(repair) if layers and len(repair) < len(self._families) else {}
-        return Finding(
+        return DamagingTensors(
             verdict="source damaged" if source.findings else self._verdict(repair),
             usual=self._usual,
             limit=self._limit,
@@ -233,9 +235,9 @@ class _Search:
         breaking, untested = self._halved(units, first_half, sure=True)
         return breaking, [second_half, *untested]
 
-    def _in_layers(self, repair: Sequence[str]) -> dict[str, LayerFinding]:
+    def _in_layers(self, repair: Sequence[str]) -> dict[str, DamagingLayers]:
         """Find the layers of each repairing family that need it, the other repairing families being kept whole."""
-        findings: dict[str, LayerFinding] = {}
+        damaging: dict[str, DamagingLayers] = {}
         for name in repair:
             layers = list(self._layers[name])
             if len(layers) < 2:
@@ -244,5 +246,5 @@ class _Search:
             other_families = [family for family in repair if family != name]
             middle = len(layers) // 2
             breaking, needed = self._locate(units, [layers[:middle], layers[middle:]], other_families)
-            findings[name] = LayerFinding(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
-        return findings
+            damaging[name] = DamagingLayers(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
+        return damaging

@@ -1,4 +1,4 @@
-"""The result of a search: the measurements as a table, the finding in sentences, and the repair."""
+"""The result of a search: the measurements as a table, the damaging tensors in sentences, and the repair."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchctl.errors import UsageError
-from benchctl.experiments.isolate.search import Finding, damage, recall
+from benchctl.experiments.isolate.search import DamagingTensors, damage, recall
 from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation
 from benchctl.models.quantize import quantize_arguments
 from benchctl.reports.columns import Column, Name, Table, numeric
@@ -156,33 +156,33 @@ def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
 
 def tensor_table(isolation: Isolation) -> Tensors:
     """Return tensors kept, role and output as published; of an unfinished search by its health probes alone."""
-    finding = recall(isolation)
-    table_rows = rows(isolation, float("inf") if finding is None else finding.limit)
-    note = "The search was interrupted: only the health probes are reported." if finding is None else ""
+    damaging = recall(isolation)
+    table_rows = rows(isolation, float("inf") if damaging is None else damaging.limit)
+    note = "The search was interrupted: only the health probes are reported." if damaging is None else ""
     source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
     title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
     plain = [{"kept": row.tensors, "role": row.role, "damage": row.damage} for row in table_rows]
     return Tensors(Table("study-tensors", title, OUTPUT, table_rows, note), plain)
 
 
-def document(source: SourceModel, isolation: Isolation, finding: Finding, folder: Path) -> dict[str, Any]:
+def document(source: SourceModel, isolation: Isolation, damaging: DamagingTensors, folder: Path) -> dict[str, Any]:
     """Return everything as plain data."""
     return {
         "folder": str(folder),
         "source": isolation.source.model_dump(),
         "type": isolation.type,
         "text": None if isolation.text is None else isolation.text.model_dump(),
-        "finding": asdict(finding),
-        "repair": _repair(source, finding),
-        "rows": [row.as_dict() for row in rows(isolation, finding.limit)],
+        "finding": asdict(damaging),
+        "repair": _repair(source, damaging),
+        "rows": [row.as_dict() for row in rows(isolation, damaging.limit)],
     }
 
 
-def _repair(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
+def _repair(source: SourceModel, damaging: DamagingTensors) -> dict[str, Any] | None:
     """Return the recipe's words and the command that repair the model; `None` where nothing is to be repaired."""
-    if not finding.kept:
+    if not damaging.kept:
         return None
-    spec = source.spec_with(finding.kept)
+    spec = source.spec_with(damaging.kept)
     file = source.files[0]
     target = Path(f"{file.stem}-{spec.type.lower()}-repaired.gguf")
     return {
@@ -191,22 +191,26 @@ def _repair(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
     }
 
 
-def show_isolation(isolation: Isolation, finding: Finding, repair: dict[str, Any] | None, folder: Path) -> None:
-    """Print the table, the finding, the rule and the repair."""
+def show_isolation(
+    isolation: Isolation, damaging: DamagingTensors, repair: dict[str, Any] | None, folder: Path
+) -> None:
+    """Print the table, the damaging tensors, the rule and the repair."""
     out = Printout()
-    out.table(Table("isolation", "Tensors", MEASURED, rows(isolation, finding.limit)))
+    out.table(Table("isolation", "Tensors", MEASURED, rows(isolation, damaging.limit)))
     out.say()
-    out.say(_conclusion(isolation, finding))
-    for name, layers in finding.layers.items():
+    out.say(_conclusion(isolation, damaging))
+    for name, layers in damaging.layers.items():
         needed = "every layer" if layers.whole else _shown(layers.repair)
         out.say(
             f"Of {one_line(name)}, keeping {needed} is enough; quantized alone, {_shown(layers.breaking)} breaks it."
         )
     if isolation.text is not None:
-        count, text = finding.evaluations, isolation.text
-        typical = "" if finding.usual is None else f" (typical for {isolation.type} on this model: {finding.usual:.2g})"
-        out.say(f"Broken: a health probe fails that passes on the source, or KL above {finding.limit:.3g}{typical}.")
-        out.say(f"{count} {plural(count, 'quantization')} measured; a family at a time: {finding.one_by_one}.")
+        count, text = damaging.evaluations, isolation.text
+        typical = (
+            "" if damaging.usual is None else f" (typical for {isolation.type} on this model: {damaging.usual:.2g})"
+        )
+        out.say(f"Broken: a health probe fails that passes on the source, or KL above {damaging.limit:.3g}{typical}.")
+        out.say(f"{count} {plural(count, 'quantization')} measured; a family at a time: {damaging.one_by_one}.")
         out.say(
             "KL: mean Kullback-Leibler divergence from the unquantized model in nats, over "
             f"{text.places} scored tokens of {text.origin}, in pieces of {text.context}."
@@ -222,16 +226,16 @@ def show_isolation(isolation: Isolation, finding: Finding, repair: dict[str, Any
     out.say(f"All measurements: {folder}", "dim", whole=True)
 
 
-def _conclusion(isolation: Isolation, finding: Finding) -> str:
-    base, repair = isolation.type, _shown(finding.repair)
-    if finding.verdict == "source damaged":
+def _conclusion(isolation: Isolation, damaging: DamagingTensors) -> str:
+    base, repair = isolation.type, _shown(damaging.repair)
+    if damaging.verdict == "source damaged":
         problems = " ".join(one_line(problem.seen, 400) for problem in isolation.measurements[0].findings)
         return f"The model is broken before it is quantized: {problems}"
-    if finding.verdict == "healthy":
+    if damaging.verdict == "healthy":
         return f"{base} does not damage this model; nothing needs repair."
-    breaks_alone = f"Quantized alone, {_shown(finding.breaking)} breaks it."
-    if finding.verdict == "spread":
-        spread = f"the damage is spread over {len(finding.repair)} of {len(isolation.families)} families"
+    breaks_alone = f"Quantized alone, {_shown(damaging.breaking)} breaks it."
+    if damaging.verdict == "spread":
+        spread = f"the damage is spread over {len(damaging.repair)} of {len(isolation.families)} families"
         return f"{base} breaks this model, and {spread}: choose a finer type, or keep {repair}. {breaks_alone}"
     return f"{base} breaks this model, and keeping {repair} repairs it. {breaks_alone}"
 

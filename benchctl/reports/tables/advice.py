@@ -22,7 +22,7 @@ def only_group(analysis: Analysis) -> GroupDecision | None:
 
 
 def told_by_group(analysis: Analysis) -> bool:
-    """Whether `findings` say what to run of every group: a run over axes, without advice for single tasks."""
+    """Whether `sentences_of_sweep` say what to run of every group: a run over axes, without advice for single tasks."""
     groups = analysis.decision.groups if analysis.decision else []
     return analysis.sweep is not None and analysis.sweep.over_axes and not any(group.tasks for group in groups)
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.data.manifest import PreflightFinding
 from benchctl.engines.quantizing import Divergence
-from benchctl.experiments.isolate.search import GROUPS, Finding, search
+from benchctl.experiments.isolate.search import GROUPS, DamagingTensors, search
 from benchctl.experiments.isolate.stored import Family, Kept, Measurement
 
 USUAL = 0.0005
@@ -78,7 +78,7 @@ class Model:
         divergence = self.usual * len(self.families) * len(quantized) / units + self.damage(quantized)
         return measurement(keep, divergence, self.findings(quantized))
 
-    def hunt(self, *, singly: bool = False, layers: bool = False) -> Finding:
+    def hunt(self, *, singly: bool = False, layers: bool = False) -> DamagingTensors:
         finding = search(self.families, self.answer, singly=singly, layers=layers)
         assert finding.evaluations == sum(keep is not None for keep in self.requested)
         return finding
