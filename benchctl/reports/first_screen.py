@@ -17,7 +17,7 @@ from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, accept
 from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
-from benchctl.text import listed
+from benchctl.text import listed, plural
 from benchctl.words import accuracy as accuracy_words
 from benchctl.words import numbers
 from benchctl.words.verdict import contrary
@@ -130,7 +130,7 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
         needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
         sentences.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
     if any(row.power is not None for row in rows):
-        sentences.append("Power: the chance to find a faulty engine.")
+        sentences.append("Power: the chance that this run would have noticed an engine that accepts wrong tokens.")
     doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}
     sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:
@@ -146,7 +146,7 @@ def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
     An arm that was measured in some blocks alone, or whose pairs are not all answers, has the baseline of these pairs.
     """
     shown = {row.arm: numbers.rate(row.rate) for row in rows if row.verdict is None}
-    arms: dict[str, list[str]] = {}
+    arms: dict[tuple[int, str], list[str]] = {}
     for row in rows:
         baseline_rate = row.speed.baseline_rate if row.verdict and row.speed and not row.inactive else None
         if (
@@ -154,11 +154,16 @@ def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
             and row.speed
             and numbers.rate(baseline_rate) != shown.get(analysis.compared[row.arm].baseline)
         ):
-            blocks = len(row.speed.by_block)
-            where = f" ({blocks} of {analysis.blocks} blocks)" if blocks < analysis.blocks else ""
-            arms.setdefault(numbers.rate(baseline_rate), []).append(f"{row.arm}{where}")
-    parts = "; ".join(f"the baseline at {rate} tok/s: {listed(names)}" for rate, names in arms.items())
-    return [f"Compared in the same blocks and prompts with {parts}."] if parts else []
+            arms.setdefault((len(row.speed.by_block), numbers.rate(baseline_rate)), []).append(row.arm)
+    sentences = []
+    for (blocks, rate), names in arms.items():
+        compared = f"{listed(names)} {plural(len(names), 'is', 'are')} compared"
+        if blocks < analysis.blocks:
+            where = f"{compared} in {blocks} of {analysis.blocks} blocks; in those"
+        else:
+            where = f"{compared} on some of the answers; on those"
+        sentences.append(f"{where} the baseline made {rate} tok/s.")
+    return sentences
 
 
 def _kept(rows: list[ScreenRow], required: set[str], limit: int) -> list[ScreenRow]:

@@ -36,8 +36,10 @@ def scope_sentence(scope: Scope, identical: Losslessness | None = None) -> str:
         "first turn" if scope.turn == 1 else f"{scope.turn} turns",
     ]  # fmt: skip
     if identical is not None and identical.differing_limit is not None:
-        limit = f"{100 * identical.differing_limit:.2g} % of prompts like these"
-        parts.append(f"identical arms differ on at most {limit} (95 %; {_power(identical)})")
+        limit = (
+            f"on new prompts like these, an identical arm differs on at most {100 * identical.differing_limit:.2g} %"
+        )
+        parts.append(f"{limit} (95 %; {_power(identical)})")
     return f"Scope: {', '.join(parts)}."
 
 

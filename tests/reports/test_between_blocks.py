@@ -60,3 +60,13 @@ def test_in_the_tables_for_programs(made: tuple[Analysis, ReportFiles]) -> None:
         row = rows[speedup.arm, speedup.task]
         shown = float(row["lowest_block"]), float(row["highest_block"])
         assert shown == (min(speedup.by_block), max(speedup.by_block))
+
+
+def test_medians_and_gaps_are_a_table_for_programs(made: tuple[Analysis, ReportFiles]) -> None:
+    analysis, files = made
+    table = next(Path(file) for file in files.tables if Path(file).name == "throughput-medians.csv")
+    rows = {(row["arm"], row["task"]): row for row in csv.DictReader(table.read_text().splitlines())}
+    assert rows.keys() == {(row.arm, row.task) for row in analysis.throughput}
+    assert "burst_gap_p95_s" in next(iter(rows.values()))
+    for throughput in analysis.throughput:
+        assert rows[throughput.arm, throughput.task]["median"] == str(throughput.median or "")

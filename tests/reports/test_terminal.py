@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import Analysis, Verdict
+from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
 from benchctl.reports.first_screen import MOST_ARMS
 from benchctl.reports.run_summary import print_decision, print_summary
 from benchctl.words.verdict import explanation
@@ -97,3 +97,14 @@ def test_an_arm_whose_attestation_failed_says_so(analysis: Analysis) -> None:
 
 def test_only_the_baseline() -> None:
     assert "No conclusion" in printed(build_analysis(["baseline"]), 80)
+
+
+def test_an_arm_that_misses_blocks_names_its_baselines_rate(analysis: Analysis) -> None:
+    speedups = [
+        row.model_copy(update={"by_block": row.by_block[:2], "baseline_rate": 3.21})
+        if (row.arm, row.task) == ("spec_d4", ALL_TASKS)
+        else row.model_copy(update={"baseline_rate": None})
+        for row in analysis.speedups
+    ]
+    words = " ".join(printed(analysis.model_copy(update={"speedups": speedups}), 80).split())
+    assert "spec_d4 is compared in 2 of 3 blocks; in those the baseline made 3.21 tok/s." in words

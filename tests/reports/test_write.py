@@ -25,7 +25,7 @@ def test_everything_is_written(run_data: RunData, analysis: Analysis, tmp_path: 
     assert folder == tmp_path / "reports" / "qwen2.5-coder" / "20261121-110500-3fa9"
     paths = [files.page, files.markdown, files.analysis, *files.tables, *files.figures]
     assert all(path.stat().st_size > 50 for path in paths)
-    assert len(files.tables) == 5
+    assert len(files.tables) == 6
     assert len(files.figures) == 6
     assert json.loads(files.analysis.read_text()) == json.loads(json.dumps(analysis_document(analysis)))
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]

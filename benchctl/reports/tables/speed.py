@@ -105,7 +105,7 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
         "Throughput",
         (
             arm_column(analysis),
-            task_column(key=""),
+            task_column(),
             numeric("Decode, median", "median", numbers.rate, unit="tok/s"),
             numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("every prompt counts the same."),
             numeric("Prefill, median", "prompt_tok_per_sec_median", numbers.rate, unit="tok/s"),
@@ -113,6 +113,7 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
             numeric("Gap, median / p95", "burst_gap_median_s", cell=_gap, unit="ms", optional=True).means(
                 "between bursts of tokens as they arrive: the inter-token latency that a reader sees."
             ),
+            *for_programs("burst_gap_p95_s"),
             numeric("Tokens per burst", "tokens_per_burst", numbers.decimal, optional=True),
             numeric("Records", "records"),
         ),
