@@ -144,6 +144,7 @@ def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
     """The baseline's rate that arms are compared with, where it is not the one in the table.
 
     An arm that was measured in some blocks alone, or whose pairs are not all answers, has the baseline of these pairs.
+    Where the baseline has a second cell, arms are compared with both cells.
     """
     shown = {row.arm: numbers.rate(row.rate) for row in rows if row.verdict is None}
     arms: dict[tuple[int, str], list[str]] = {}
@@ -157,11 +158,11 @@ def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
             arms.setdefault((len(row.speed.by_block), numbers.rate(baseline_rate)), []).append(row.arm)
     sentences = []
     for (blocks, rate), names in arms.items():
-        compared = f"{listed(names)} {plural(len(names), 'is', 'are')} compared"
+        are = plural(len(names), "is", "are")
         if blocks < analysis.blocks:
-            where = f"{compared} in {blocks} of {analysis.blocks} blocks; in those"
+            where = f"{listed(names)} {are} compared in {blocks} of {analysis.blocks} blocks; in those"
         else:
-            where = f"{compared} on some of the answers; on those"
+            where = f"In the answers that {listed(names)} {are} compared with,"
         sentences.append(f"{where} the baseline made {rate} tok/s.")
     return sentences
 
