@@ -49,7 +49,7 @@ def test_a_binary_without_that_level_is_not_traced() -> None:
     coarse = Flag(("-lv", "--verbosity"), "N", "Values: - 3: info")
     for flags in (Flags(()), Flags((coarse,))):
         engine = LlamaCppEngine(LlamaCppSpec())
-        vars(engine)["_probe"] = SimpleNamespace(flags=flags)
+        vars(engine)["_probe"] = SimpleNamespace(facts=flags)
         assert engine.traced(Launch(("llama-server",), {})) is None
 
 
