@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
+from benchctl.data.counts import accepted_in
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
 from benchctl.engines.common.drafts import Tally, by_length, counted_since
 from benchctl.engines.common.launched_server import (
@@ -30,6 +31,7 @@ from benchctl.engines.common.wire import count_in
 from benchctl.engines.llama_cpp.causes import NOT_SPECULATING
 from benchctl.engines.llama_cpp.command import DEVICES
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
+from benchctl.engines.llama_cpp.stream import LlamaAnswer
 from benchctl.recipes.speculation import SPECULATION_TYPES
 from benchctl.text import one_line
 
@@ -93,27 +95,54 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
     return LoggedCounts(drafted, accepted, uses_checkpoints(log), draft_s)
 
 
-_ROUND = re.compile(r"accepted +(\d{1,4})/ *(\d{1,4}) draft tokens( \(restore checkpoint\))?")
+_ROUND = re.compile(r"\| task (\d{1,9}) \| accepted +(\d{1,4})/ *(\d{1,4}) draft tokens( \(restore checkpoint\))?")
+"""What a target accepted of a draft, as `LLAMA_TRACE` adds it to the log; steps without a draft leave no line."""
 
 
-def with_rounds(ledger: Ledger, log: str) -> Ledger | None:
-    """Return an answer's ledger with its drafts by position and length, from the lines that `LLAMA_TRACE` adds for it.
+def read_rounds(log: str) -> list[tuple[int, ...]]:
+    """Return the rounds of the last request in a log: (drafted, accepted) each, as in `Record.target_steps`.
 
-    A round that restores a checkpoint is followed by a line of what is evaluated again, which is no round. `None` where
-    the lines are not those of `ledger`.
+    A line that restores a checkpoint is followed by a line of what is read again, which is the same round's.
     """
-    rounds: list[tuple[int, int]] = []
-    repeated = False
-    for accepted, drafted, restored in _ROUND.findall(log):
-        if not repeated:
-            rounds.append((int(accepted), int(drafted)))
-        repeated = bool(restored)
-    sums = [sum(column) for column in zip(*rounds, strict=True)]
-    if sums != [ledger.accepted, ledger.drafted] or len(rounds) != ledger.rounds:
-        return None
-    longest = max(drafted for _, drafted in rounds)
-    places = tuple(sum(drafted > position for _, drafted in rounds) for position in range(longest))
-    return replace(ledger, drafted_by_position=places, accepted_by_length=by_length(rounds, longest))
+    lines = _ROUND.findall(log)
+    rounds: list[tuple[int, ...]] = []
+    restored = False
+    for _, accepted, drafted, restores in (line for line in lines if line[0] == lines[-1][0]):
+        rounds.append((*rounds.pop(), int(accepted)) if restored else (int(drafted), int(accepted)))
+        restored = bool(restores)
+    return rounds
+
+
+def with_rounds(ledger: Ledger, rounds: Sequence[tuple[int, ...]]) -> Ledger:
+    """Return an answer's ledger with its drafts by position and length, from all its rounds."""
+    longest = max(drafted for drafted, *_ in rounds)
+    return replace(
+        ledger,
+        drafted_by_position=tuple(sum(drafted > position for drafted, *_ in rounds) for position in range(longest)),
+        accepted_by_length=by_length(((accepted_in(step), step[0]) for step in rounds), longest),
+    )
+
+
+def find_steps(rounds: Sequence[tuple[int, ...]], answer: LlamaAnswer) -> tuple[tuple[int, ...], ...] | None:
+    """Return `Record.target_steps` of an answer; `None` where it is not known when the target had no draft.
+
+    Its rounds are in the log, and the stream shows when the others were. Without timings in the stream there were none
+    if the rounds bring all tokens, unless the answer ended within the last. Raises ValueError where the stream
+    contradicts the rounds.
+    """
+    tokens = answer.n_predicted
+    if answer.steps is None:
+        if not rounds:
+            return ((0, 0),) * (tokens - 1)
+        whole = answer.finish_reason == "length" and sum(step[-1] + 1 for step in rounds) == tokens - 1
+        return tuple(rounds) if whole else None
+    if [drafted for _, drafted in answer.steps if drafted] != [drafted for drafted, *_ in rounds]:
+        raise ValueError("its stream shows drafts of other lengths")
+    following = iter(rounds)
+    steps = tuple(next(following) if drafted else (0, 0) for _, drafted in answer.steps)
+    if any(step[-1] + 1 != came for step, (came, _) in zip(steps[:-1], answer.steps[:-1], strict=True)):
+        raise ValueError("its stream shows steps of other lengths")
+    return steps
 
 
 def uses_checkpoints(log: Sequence[str]) -> bool:
@@ -173,6 +202,33 @@ _CONFIG = re.compile(r"using config file: (.+)")
 _EVIDENCE_LINES = 24
 
 
+@dataclass
+class LoggedRounds:
+    """The rounds in the log, a line each, beside the answers' own counters and tokens."""
+
+    answers: int = 0
+    """Answers with drafts whose rounds agree with their counters."""
+    placed: int = 0
+    """Those of which every step is known: their rounds agree with the tokens of each."""
+    contradiction: str | None = None
+    """How the rounds of another answer contradict them."""
+
+    @property
+    def confirm(self) -> bool:
+        """Whether there are rounds, and all agree."""
+        return self.answers > 0 and self.contradiction is None
+
+    def evidence(self) -> list[str]:
+        """Return a sentence; none where the log shows no rounds."""
+        sentence = (
+            f"log: the rounds of {self.answers} answers agree with their counters, and of {self.placed} with the "
+            "tokens of every step"
+        )
+        if self.contradiction is not None:
+            return [f"{sentence}; those of another do not: {self.contradiction}"]
+        return [sentence] if self.answers else []
+
+
 @dataclass(frozen=True)
 class LlamaObserved:
     """The observations of a cell."""
@@ -194,6 +250,7 @@ class LlamaObserved:
     """The server's counters since it started."""
     answers: int | None = None
     """Draft tokens over all answers, by the answers' own timings."""
+    rounds: LoggedRounds = field(default_factory=LoggedRounds)
     counted: str | None = None
     """The server's counters beside the sum of the answers' own; `None` where they are compared for each answer."""
 
@@ -209,10 +266,12 @@ def attest(observed: LlamaObserved) -> Attestation:
     logged, counters = read_counts(observed.log) if observed.requested.types else None, observed.counters
     if logged is not None and counters.drafted is not None:
         unchecked = f": {UNCHECKED_ACCEPTANCE}, because this log also counts re-evaluated tokens as accepted"
+        is_unchecked = logged.replays and logged.accepted and not observed.rounds.confirm
         evidence.append(
             f"log: {logged.drafted} drafted, {logged.accepted} accepted; GET /metrics: {counters.drafted} drafted, "
-            f"{counters.accepted} accepted{unchecked if logged.replays and logged.accepted else ''}"
+            f"{counters.accepted} accepted{unchecked if is_unchecked else ''}"
         )
+    evidence += observed.rounds.evidence()
     failure = _wrong_server(observed) or _wrong_device(observed)
     if not failure and (mismatch := contradiction(logged, counters, observed.answers)):
         message = f"The engine's counters contradict its own log: {mismatch}."

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,6 +59,9 @@ class LlamaAnswer(StreamedAnswer):
     counted: bool = True
     """Whether `n_predicted` is the number of its tokens; else it is that of the ids that came, and may lack those of
     characters of several tokens."""
+    steps: tuple[tuple[int, int], ...] | None = None
+    """(tokens, drafted) of every step of the target after the first token; `None` where not every token's event came
+    by itself with timings."""
     gaps: tuple[Gap, ...] = ()
     """Gaps before the last text. Tokens of a character that the answer's end cut off spell no text."""
 
@@ -76,6 +80,13 @@ class LlamaAnswer(StreamedAnswer):
         return reason if missing else None
 
 
+class _Timings(msgspec.Struct, frozen=True, gc=False):
+    """What `timings_per_token` adds to an event: alike for the tokens of a step, which are decoded at one time."""
+
+    predicted_ms: float
+    draft_n: int = 0
+
+
 class _Token(msgspec.Struct):
     """The fields of nearly all events; see `LlamaReader.payload`."""
 
@@ -83,6 +94,7 @@ class _Token(msgspec.Struct):
     content: str
     tokens: list[TokenId]
     tokens_predicted: int
+    timings: _Timings | None = None
     error: None = None
 
 
@@ -100,6 +112,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         self._pieces: list[str] = []
         self._positioned: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
+        self._timings: list[_Timings] = []
         self._answer: LlamaAnswer | None = None
 
     def payload(self, payload: bytes) -> None:
@@ -112,6 +125,8 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if token.tokens_predicted == self.count + len(token.tokens) <= self.most_ids:
             self._positioned.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
+            if token.timings is not None and len(token.tokens) == 1:
+                self._timings.append(token.timings)
             self.tokens(len(token.tokens))
         else:
             super().payload(payload)
@@ -176,11 +191,20 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             first_tokens=max(1, self.first_tokens),
             timings=event["timings"],
             settings=event["generation_settings"],
+            steps=_steps(self._timings) if len(self._timings) == self.count else None,
             gaps=tuple(self._gaps),
         )
 
 
 _token_in = msgspec.json.Decoder(_Token).decode
+
+
+def _steps(timings: Sequence[_Timings]) -> tuple[tuple[int, int], ...] | None:
+    """Return (tokens, drafted) of every step after the first token's; `None` where that brought another one."""
+    counts = [(timing, len(list(tokens))) for timing, tokens in groupby(timings)]
+    if not counts or counts[0][1] != 1:
+        return None
+    return tuple((tokens, timing.draft_n - before.draft_n) for (before, _), (timing, tokens) in pairwise(counts))
 
 
 def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:

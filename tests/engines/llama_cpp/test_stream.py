@@ -151,3 +151,34 @@ def test_the_message_of_an_error_object() -> None:
     assert error_in({"code": 1, "message": "m"}) == "m"
     assert error_in({"content": "x"}) is None
     assert error_in([1]) is None
+
+
+def timed(count: int, at_ms: float, drafted: int = 0) -> bytes:
+    """A token's event with what `timings_per_token` adds; `drafted`: by the answer so far."""
+    timings = {"prompt_ms": 3.0, "predicted_n": count, "predicted_ms": at_ms} | (
+        {"draft_n": drafted} if drafted else {}
+    )
+    return event(content="a", tokens=[7], stop=False, tokens_predicted=count, tokens_evaluated=3, timings=timings)
+
+
+def test_tokens_of_a_step_have_one_time() -> None:
+    shown = [(1, 0.004, 0), (2, 5.0, 4), (3, 5.0, 4), (4, 6.5, 4), (5, 9.0, 6), (6, 11.0, 10)]
+    answer = read([*(timed(*each) for each in shown), final(6)])
+    assert answer is not None
+    assert answer.steps == ((2, 4), (1, 0), (1, 2), (1, 4))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [token(1, "a", 7), token(2, "b", 8), final(2)],
+        [timed(1, 0.0), token(2, "b", 8), final(2)],
+        [timed(1, 0.0), timed(3, 4.0), final(3)],  # a character of two tokens
+        [timed(1, 0.0), timed(2, 4.0), final(3)],
+        [timed(1, 4.0), timed(2, 4.0), final(2)],
+    ],
+)
+def test_steps_are_not_known_unless_every_token_has_its_time(chunks: list[bytes]) -> None:
+    answer = read(chunks)
+    assert answer is not None
+    assert answer.steps is None
