@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
-from benchctl.data.counts import accepted_in
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
-from benchctl.engines.common.drafts import Tally, by_length, counted_since
+from benchctl.engines.common.drafts import Tally, counted_since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     conclude,
@@ -30,8 +29,8 @@ from benchctl.engines.common.log import Reason, first_cause
 from benchctl.engines.common.wire import count_in
 from benchctl.engines.llama_cpp.causes import NOT_SPECULATING
 from benchctl.engines.llama_cpp.command import DEVICES
+from benchctl.engines.llama_cpp.rounds import LoggedRounds
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
-from benchctl.engines.llama_cpp.stream import LlamaAnswer
 from benchctl.recipes.speculation import SPECULATION_TYPES
 from benchctl.text import one_line
 
@@ -95,56 +94,6 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
     return LoggedCounts(drafted, accepted, uses_checkpoints(log), draft_s)
 
 
-_ROUND = re.compile(r"\| task (\d{1,9}) \| accepted +(\d{1,4})/ *(\d{1,4}) draft tokens( \(restore checkpoint\))?")
-"""What a target accepted of a draft, as `LLAMA_TRACE` adds it to the log; steps without a draft leave no line."""
-
-
-def read_rounds(log: str) -> list[tuple[int, ...]]:
-    """Return the rounds of the last request in a log: (drafted, accepted) each, as in `Record.target_steps`.
-
-    A line that restores a checkpoint is followed by a line of what is read again, which is the same round's.
-    """
-    lines = _ROUND.findall(log)
-    rounds: list[tuple[int, ...]] = []
-    restored = False
-    for _, accepted, drafted, restores in (line for line in lines if line[0] == lines[-1][0]):
-        rounds.append((*rounds.pop(), int(accepted)) if restored else (int(drafted), int(accepted)))
-        restored = bool(restores)
-    return rounds
-
-
-def with_rounds(ledger: Ledger, rounds: Sequence[tuple[int, ...]]) -> Ledger:
-    """Return an answer's ledger with its drafts by position and length, from all its rounds."""
-    longest = max(drafted for drafted, *_ in rounds)
-    return replace(
-        ledger,
-        drafted_by_position=tuple(sum(drafted > position for drafted, *_ in rounds) for position in range(longest)),
-        accepted_by_length=by_length(((accepted_in(step), step[0]) for step in rounds), longest),
-    )
-
-
-def find_steps(rounds: Sequence[tuple[int, ...]], answer: LlamaAnswer) -> tuple[tuple[int, ...], ...] | None:
-    """Return `Record.target_steps` of an answer; `None` where it is not known when the target had no draft.
-
-    Its rounds are in the log, and the stream shows when the others were. Without timings in the stream there were none
-    if the rounds bring all tokens, unless the answer ended within the last. Raises ValueError where the stream
-    contradicts the rounds.
-    """
-    tokens = answer.n_predicted
-    if answer.steps is None:
-        if not rounds:
-            return ((0, 0),) * (tokens - 1)
-        whole = answer.finish_reason == "length" and sum(step[-1] + 1 for step in rounds) == tokens - 1
-        return tuple(rounds) if whole else None
-    if [drafted for _, drafted in answer.steps if drafted] != [drafted for drafted, *_ in rounds]:
-        raise ValueError("its stream shows drafts of other lengths")
-    following = iter(rounds)
-    steps = tuple(next(following) if drafted else (0, 0) for _, drafted in answer.steps)
-    if any(step[-1] + 1 != came for step, (came, _) in zip(steps[:-1], answer.steps[:-1], strict=True)):
-        raise ValueError("its stream shows steps of other lengths")
-    return steps
-
-
 def uses_checkpoints(log: Sequence[str]) -> bool:
     """Whether the target evaluates what it accepted of a draft again, as those with a recurrent state do.
 
@@ -200,33 +149,6 @@ _ENGAGED = re.compile(r"adding speculative implementation '[\w-]+'|speculative d
 _ADDED = re.compile(r"adding speculative implementation '([\w-]+)'")
 _CONFIG = re.compile(r"using config file: (.+)")
 _EVIDENCE_LINES = 24
-
-
-@dataclass
-class LoggedRounds:
-    """The rounds in the log, a line each, beside the answers' own counters and tokens."""
-
-    answers: int = 0
-    """Answers with drafts whose rounds agree with their counters."""
-    placed: int = 0
-    """Those of which every step is known: their rounds agree with the tokens of each."""
-    contradiction: str | None = None
-    """How the rounds of another answer contradict them."""
-
-    @property
-    def confirm(self) -> bool:
-        """Whether there are rounds, and all agree."""
-        return self.answers > 0 and self.contradiction is None
-
-    def evidence(self) -> list[str]:
-        """Return a sentence; none where the log shows no rounds."""
-        sentence = (
-            f"log: the rounds of {self.answers} answers agree with their counters, and of {self.placed} with the "
-            "tokens of every step"
-        )
-        if self.contradiction is not None:
-            return [f"{sentence}; those of another do not: {self.contradiction}"]
-        return [sentence] if self.answers else []
 
 
 @dataclass(frozen=True)

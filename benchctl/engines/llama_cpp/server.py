@@ -19,22 +19,19 @@ from benchctl.engines.common.wire import count_in, ids_in, protocol_error, secon
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,
-    LoggedRounds,
     attest,
     contradiction,
     counter_line,
-    find_steps,
     make_ledger,
     read_counts,
     read_memory,
-    read_rounds,
     speculating,
     uses_checkpoints,
-    with_rounds,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.rounds import LoggedRounds, Step, find_steps, read_rounds, with_rounds
 from benchctl.engines.llama_cpp.spec_flags import requested_of
 from benchctl.engines.llama_cpp.stream import (
     LlamaAnswer,
@@ -192,12 +189,12 @@ class LlamaServer(LaunchedServer):
             return ledger
         counters = {"drafted": ledger.drafted, "accepted": ledger.accepted, "rounds": ledger.rounds}
 
-        def read() -> list[tuple[int, ...]]:
+        def read() -> list[Step]:
             with self._log_path.open("rb") as log:
                 log.seek(logged)
                 return read_rounds(log.read().decode("utf-8", "replace"))
 
-        rounds: list[tuple[int, ...]] = []
+        rounds: list[Step] = []
         if ledger.drafted:
             rounds = wait_until(read, lambda lines: not rounds_contradiction(lines, **counters), _DRAFT_TIME_WAIT_S)
             if self._logs_rounds is None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,16 @@ class Gap:
     """The ids that came with the text; they spell its end."""
 
 
+class TokenTime(NamedTuple):
+    """When the step ended that brought a token: its tokens have one time."""
+
+    tokens: int
+    """Of the answer so far."""
+    at_ms: float
+    drafted: int
+    """Draft tokens of the answer so far."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LlamaAnswer(StreamedAnswer):
     """An answer as it was received."""
@@ -59,9 +69,8 @@ class LlamaAnswer(StreamedAnswer):
     counted: bool = True
     """Whether `n_predicted` is the number of its tokens; else it is that of the ids that came, and may lack those of
     characters of several tokens."""
-    steps: tuple[tuple[int, int], ...] | None = None
-    """(tokens, drafted) of every step of the target after the first token; `None` where not every token's event came
-    by itself with timings."""
+    token_times: tuple[TokenTime, ...] = ()
+    """Of the tokens whose events came with timings, and of the last."""
     gaps: tuple[Gap, ...] = ()
     """Gaps before the last text. Tokens of a character that the answer's end cut off spell no text."""
 
@@ -81,7 +90,7 @@ class LlamaAnswer(StreamedAnswer):
 
 
 class _Timings(msgspec.Struct, frozen=True, gc=False):
-    """What `timings_per_token` adds to an event: alike for the tokens of a step, which are decoded at one time."""
+    """What is read of the timings that `timings_per_token` adds to an event."""
 
     predicted_ms: float
     draft_n: int = 0
@@ -112,7 +121,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         self._pieces: list[str] = []
         self._positioned: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
-        self._timings: list[_Timings] = []
+        self._times: list[TokenTime] = []
         self._answer: LlamaAnswer | None = None
 
     def payload(self, payload: bytes) -> None:
@@ -125,9 +134,9 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if token.tokens_predicted == self.count + len(token.tokens) <= self.most_ids:
             self._positioned.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
-            if token.timings is not None and len(token.tokens) == 1:
-                self._timings.append(token.timings)
             self.tokens(len(token.tokens))
+            if token.timings is not None:
+                self._times.append(TokenTime(self.count, token.timings.predicted_ms, token.timings.draft_n))
         else:
             super().payload(payload)
 
@@ -144,6 +153,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if event["stop"]:
             if not self.by_round and (count != before or not before):
                 self.tokens(count - before)  # only the end shows them
+            self._timed(event)
             self._answer = self._finished(event, count)
             self.over = True
             return
@@ -164,6 +174,13 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if start > before:
             self._gaps.append(Gap(before, start - before, content, tuple(ids)))
         self.tokens(count - before)
+        self._timed(event)
+
+    def _timed(self, event: dict[str, Any]) -> None:
+        """Note the time of the last token up to an event that has timings."""
+        with suppress(msgspec.ValidationError):
+            timings = msgspec.convert(event.get("timings"), _Timings)
+            self._times.append(TokenTime(self.count, timings.predicted_ms, timings.draft_n))
 
     def answer(self) -> LlamaAnswer | None:
         """Return the whole answer; `None` when the stream ended before its last event."""
@@ -191,20 +208,12 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             first_tokens=max(1, self.first_tokens),
             timings=event["timings"],
             settings=event["generation_settings"],
-            steps=_steps(self._timings) if len(self._timings) == self.count else None,
+            token_times=() if self.by_round else tuple(self._times),
             gaps=tuple(self._gaps),
         )
 
 
 _token_in = msgspec.json.Decoder(_Token).decode
-
-
-def _steps(timings: Sequence[_Timings]) -> tuple[tuple[int, int], ...] | None:
-    """Return (tokens, drafted) of every step after the first token's; `None` where that brought another one."""
-    counts = [(timing, len(list(tokens))) for timing, tokens in groupby(timings)]
-    if not counts or counts[0][1] != 1:
-        return None
-    return tuple((tokens, timing.draft_n - before.draft_n) for (before, _), (timing, tokens) in pairwise(counts))
 
 
 def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:

@@ -16,8 +16,8 @@ import pytest
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.data.record import sha256_text
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.attest import read_rounds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.rounds import read_rounds
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedPair
@@ -85,6 +85,8 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert not server.alive()
 
 
+JAPANESE = Prompt(prompt="日本の首都は")
+"""Its answers have characters of several tokens."""
 DRAFTS = arm_of("draft-simple", max=4)
 ENDS_EARLY = arm_of("draft-simple", max=4, p_min=0.5)
 LOOKS_UP = arm_of("ngram-simple", size_n=2, size_m=4)
@@ -104,7 +106,7 @@ def test_steps_add_up_to_the_counters_and_the_tokens(
     server = start_server(arm, replace(tiny_pair, target=resolved(tiny_pair.target.path.with_stem(target))))
     server.attest(None)
     drafted, without_draft = 0, 0
-    for prompt in (RAW, CHAT):
+    for prompt in (RAW, CHAT, JAPANESE):
         answer = complete(server, server.render(prompt), Sampling(max_tokens=48, ignore_eos=ignore_eos))
         counters = answer.ledger
         assert counters.target_steps is not None and counters.drafted is not None

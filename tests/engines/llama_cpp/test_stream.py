@@ -161,24 +161,12 @@ def timed(count: int, at_ms: float, drafted: int = 0) -> bytes:
     return event(content="a", tokens=[7], stop=False, tokens_predicted=count, tokens_evaluated=3, timings=timings)
 
 
-def test_tokens_of_a_step_have_one_time() -> None:
-    shown = [(1, 0.004, 0), (2, 5.0, 4), (3, 5.0, 4), (4, 6.5, 4), (5, 9.0, 6), (6, 11.0, 10)]
-    answer = read([*(timed(*each) for each in shown), final(6)])
+def test_the_times_of_steps_are_read_where_events_have_them() -> None:
+    shown = [(1, 0.004, 0), (2, 5.0, 4), (3, 5.0, 4), (6, 6.5, 4)]  # the last of them a character of three tokens
+    end = final(7, timings={"predicted_ms": 8.5, "draft_n": 6})
+    answer = read([*(timed(*each) for each in shown), end])
     assert answer is not None
-    assert answer.steps == ((2, 4), (1, 0), (1, 2), (1, 4))
-
-
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        [token(1, "a", 7), token(2, "b", 8), final(2)],
-        [timed(1, 0.0), token(2, "b", 8), final(2)],
-        [timed(1, 0.0), timed(3, 4.0), final(3)],  # a character of two tokens
-        [timed(1, 0.0), timed(2, 4.0), final(3)],
-        [timed(1, 4.0), timed(2, 4.0), final(2)],
-    ],
-)
-def test_steps_are_not_known_unless_every_token_has_its_time(chunks: list[bytes]) -> None:
-    answer = read(chunks)
-    assert answer is not None
-    assert answer.steps is None
+    assert answer.token_times == (*shown, (7, 8.5, 6))
+    without = read([token(1, "a", 7), token(2, "b", 8), final(2, timings={"predicted_ms": "8.5"})])
+    assert without is not None
+    assert without.token_times == ()
