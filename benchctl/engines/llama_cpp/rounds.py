@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
-from benchctl.data.counts import accepted_in
+from benchctl.data.counts import accepted_in, rounds_contradiction
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.drafts import by_length
 from benchctl.engines.llama_cpp.stream import LlamaAnswer
@@ -35,6 +35,11 @@ def read_rounds(log: str) -> list[Step]:
         rounds.append((*rounds.pop(), int(accepted)) if restored else (int(drafted), int(accepted)))
         restored = bool(restores)
     return rounds
+
+
+def mismatch(rounds: Sequence[Step], ledger: Ledger) -> str | None:
+    """Return how an answer's rounds contradict its counters; `None`: they do not."""
+    return rounds_contradiction(rounds, drafted=ledger.drafted, accepted=ledger.accepted, rounds=ledger.rounds)
 
 
 def with_rounds(ledger: Ledger, rounds: Sequence[Step]) -> Ledger:
@@ -124,6 +129,26 @@ class LoggedRounds:
     def confirm(self) -> bool:
         """Whether there are rounds, and all agree."""
         return self.answers > 0 and self.contradiction is None
+
+    def add(self, ledger: Ledger, rounds: Sequence[Step], answer: LlamaAnswer) -> Ledger:
+        """Return an answer's ledger with its steps, and note whether its rounds agree with it.
+
+        It has no steps where they are not known, or contradict its counters or its tokens.
+        """
+        contradiction, steps = mismatch(rounds, ledger), None
+        if contradiction is None:
+            try:
+                steps = find_steps(rounds, answer)
+            except ValueError as error:
+                contradiction = str(error)
+        if contradiction is not None:
+            self.contradiction = self.contradiction or contradiction
+            return ledger
+        if rounds:
+            self.answers += 1
+            self.placed += steps is not None
+            ledger = with_rounds(ledger, rounds)
+        return replace(ledger, target_steps=steps)
 
     def evidence(self) -> list[str]:
         """Return a sentence; none where the log shows no rounds."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchctl.data.counts import rounds_contradiction, steps_contradiction
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
@@ -31,7 +30,7 @@ from benchctl.engines.llama_cpp.attest import (
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
-from benchctl.engines.llama_cpp.rounds import LoggedRounds, Step, find_steps, read_rounds, with_rounds
+from benchctl.engines.llama_cpp.rounds import LoggedRounds, Step, mismatch, read_rounds
 from benchctl.engines.llama_cpp.spec_flags import requested_of
 from benchctl.engines.llama_cpp.stream import (
     LlamaAnswer,
@@ -181,13 +180,9 @@ class LlamaServer(LaunchedServer):
         return now.draft_s - before.draft_s
 
     def _with_steps(self, ledger: Ledger, answer: LlamaAnswer, logged: int) -> Ledger:
-        """Return an answer's ledger with its steps; the log's rounds follow after its first `logged` bytes.
-
-        Of an answer whose rounds are not those of its counters and tokens there are none, and the attestation says so.
-        """
+        """Return an answer's ledger with its steps; the log's rounds follow after its first `logged` bytes."""
         if self._overlapping or ledger.drafted is None or self._logs_rounds is False:
             return ledger
-        counters = {"drafted": ledger.drafted, "accepted": ledger.accepted, "rounds": ledger.rounds}
 
         def read() -> list[Step]:
             with self._log_path.open("rb") as log:
@@ -196,26 +191,12 @@ class LlamaServer(LaunchedServer):
 
         rounds: list[Step] = []
         if ledger.drafted:
-            rounds = wait_until(read, lambda lines: not rounds_contradiction(lines, **counters), _DRAFT_TIME_WAIT_S)
+            rounds = wait_until(read, lambda lines: not mismatch(lines, ledger), _DRAFT_TIME_WAIT_S)
             if self._logs_rounds is None:
                 self._logs_rounds = bool(rounds)
             if not self._logs_rounds:
                 return ledger
-        contradiction, steps = rounds_contradiction(rounds, **counters), None
-        if contradiction is None:
-            ledger = with_rounds(ledger, rounds) if rounds else ledger
-            try:
-                steps = find_steps(rounds, answer)
-            except ValueError as error:
-                contradiction = str(error)
-        if steps is not None:
-            contradiction = steps_contradiction(steps, tokens=answer.n_predicted, **counters)
-        if contradiction is not None:
-            self._rounds.contradiction = self._rounds.contradiction or contradiction
-            return ledger
-        self._rounds.answers += bool(rounds)
-        self._rounds.placed += bool(rounds) and steps is not None
-        return replace(ledger, target_steps=steps)
+        return self._rounds.add(ledger, rounds, answer)
 
     def _before_answer(self) -> Ledger:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
