@@ -55,9 +55,10 @@ def with_rounds(ledger: Ledger, rounds: Sequence[Step]) -> Ledger:
 def find_steps(rounds: Sequence[Step], answer: LlamaAnswer) -> tuple[Step, ...] | None:
     """Return every step of an answer, of its rounds and those between them; `None` where several orders are possible.
 
-    Raises ValueError where none is. Only the end of an answer that stops by itself cuts off what its last step brought.
+    Raises ValueError where none is. An answer that ends by its length has room for a whole draft and a token more in
+    every round (`get_n_draft_max`); one that stops by itself may cut off what its last step brought.
     """
-    tokens, is_cut = answer.n_predicted, answer.finish_reason == "stop"
+    tokens, may_cut = answer.n_predicted, answer.finish_reason == "stop"
     drafted = list(accumulate((step[0] for step in rounds), initial=0))
     shown = _Shown(answer)
     orders: list[dict[int, _Orders]] = [{} for _ in range(tokens + 1)]
@@ -67,7 +68,8 @@ def find_steps(rounds: Sequence[Step], answer: LlamaAnswer) -> tuple[Step, ...] 
         for used, before in orders[start].items():
             for step in ((0, 0), *rounds[used : used + 1]):
                 end, after = start + step[-1] + 1, used + bool(step[0])
-                if (end <= tokens or is_cut) and shown.fits(start, min(end, tokens), drafted[after]):
+                has_room = may_cut or max(end, start + step[0] + 1) <= tokens
+                if has_room and shown.fits(start, min(end, tokens), drafted[after]):
                     there = orders[min(end, tokens)]
                     count = before.count + (there[after].count if after in there else 0)
                     there[after] = _Orders(count, before, step)
