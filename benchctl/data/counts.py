@@ -75,6 +75,55 @@ def _differ(first: Any, right: Any) -> Any:  # noqa: ANN401 - numbers or columns
     return abs(first - right) > 0
 
 
+def steps_contradiction(
+    steps: Sequence[Sequence[int]], *, tokens: int, drafted: int | None, accepted: int | None, rounds: int | None
+) -> str | None:
+    """Return how the steps of an answer contradict its counters or its tokens; `None`: they do not.
+
+    `steps`: `benchctl.data.record.Record.target_steps`. They must bring every token but the first.
+    """
+    if contradiction := rounds_contradiction(steps, drafted=drafted, accepted=accepted, rounds=rounds):
+        return contradiction
+    brought = 1 + sum(step[-1] + 1 for step in steps)
+    if 0 <= brought - tokens <= (steps[-1][-1] if steps else 0):
+        return None
+    return f"its steps bring {brought} tokens, and {tokens} came"
+
+
+def rounds_contradiction(
+    steps: Sequence[Sequence[int]], *, drafted: int | None, accepted: int | None, rounds: int | None
+) -> str | None:
+    """Return how the steps with a draft contradict an answer's counters; one that is `None` is not compared."""
+    if impossible := next((step for step in steps if not _possible(step)), None):
+        return f"no step can be {list(impossible)}"
+    verified = [step for step in steps if step[0]]
+    sums = {
+        "rounds": (len(verified), rounds),
+        "drafted": (sum(step[0] for step in verified), drafted),
+        "accepted": (sum(map(accepted_in, verified)), accepted),
+    }
+    differences = [
+        f"{total} {name}, and its counters {counter}"
+        for name, (total, counter) in sums.items()
+        if counter not in (None, total)
+    ]
+    return f"its steps have {differences[0]}" if differences else None
+
+
+def accepted_in(step: Sequence[int]) -> int:
+    """Return how many draft tokens a step accepted. What it reads again ends with a token of the target's own."""
+    return step[1] if len(step) == 2 else max(0, step[-1] - 1)
+
+
+def _possible(step: Sequence[int]) -> bool:
+    """Whether each reading accepted no more than it read, and another one followed a rejection alone."""
+    if len(step) < 2 or (not step[0] and len(step) > 2):
+        return False
+    read = [step[0], *(accepted + 1 for accepted in step[1:-1])]
+    *rejecting, last = zip(read, step[1:], strict=True)
+    return all(0 <= accepted < count for count, accepted in rejecting) and 0 <= last[1] <= last[0]
+
+
 FEWER = "its stream has more pieces of text than the server counts tokens, and each holds a token at least"
 OTHER_IDS = "it has another number of token ids than the server counts tokens"
 ELSEWHERE = "another answer of the same text has more token ids or pieces of text than the server counts tokens"

@@ -112,6 +112,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     """How many rounds accepted the draft token at each position, from 0 (unconditional counts)."""
     accepted_by_length: list[int] | None = None
     """Accepted tokens by the length of the draft, from 1."""
+    target_steps: list[list[int]] | None = None
+    """Every step of the target after the reading of the prompt, in order: [drafted, accepted], [0, 0] without a draft.
+    A step reads one token more than were drafted and brings one more than were accepted; the answer may end within the
+    last. Where a rejection makes the target go back to a checkpoint, it reads the accepted tokens and its own again;
+    what it accepts of them is a third number, and so on. The step then brings one token more than the last number."""
     synthetic: bool = False
     """Whether draft tokens were accepted at random (synthetic acceptance): the text is then no model's output."""
     error: RecordError | None = None

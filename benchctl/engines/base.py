@@ -97,6 +97,8 @@ class Ledger:
     """Steps of the target without a draft. The prefill, which brings the first token, is not counted."""
     accepted_by_length: tuple[int, ...] | None = None
     """Tokens accepted of the drafts of exactly 1, 2, … tokens."""
+    target_steps: tuple[tuple[int, ...], ...] | None = None
+    """`benchctl.data.record.Record.target_steps`: all of them, or none."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord
+from benchctl.data.counts import steps_contradiction
 from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
@@ -46,6 +47,7 @@ def measured_fields(done: Completion) -> dict[str, object]:
         "drafted_by_position": _listed(ledger.drafted_by_position),
         "accepted_by_position": _listed(ledger.accepted_by_position),
         "accepted_by_length": _listed(ledger.accepted_by_length),
+        "target_steps": _target_steps(done),
         "phase_s": None if done.phase_s is None else dict(done.phase_s),
     }
 
@@ -108,6 +110,20 @@ def cell_error(error: EngineError, log: Path) -> CellError:
 
 def _advice(fix: str | None, log: Path) -> str | None:
     return fix and home_relative(name_log(fix, log))
+
+
+def _target_steps(done: Completion) -> list[list[int]] | None:
+    """Return the steps of the target; `None` where they contradict the counters or the tokens that came."""
+    ledger = done.ledger
+    if ledger.target_steps is None or steps_contradiction(
+        ledger.target_steps,
+        tokens=done.n_predicted,
+        drafted=ledger.drafted,
+        accepted=ledger.accepted,
+        rounds=ledger.rounds,
+    ):
+        return None
+    return [list(step) for step in ledger.target_steps]
 
 
 def _listed(values: tuple[int, ...] | None) -> list[int] | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.counts import DISPUTED, ELSEWHERE, FEWER, OTHER_IDS, refusal, refusals
+from benchctl.data.counts import DISPUTED, ELSEWHERE, FEWER, OTHER_IDS, refusal, refusals, steps_contradiction
 from benchctl.data.record import Record
 
 
@@ -54,3 +54,35 @@ def test_an_answer_may_contradict_its_own_count(record: Record, reason: str | No
 )
 def test_equal_texts_have_equally_many_tokens(records: list[Record], reasons: list[str | None]) -> None:
     assert refusals(records) == reasons
+
+
+STEPS = [[4, 2], [0, 0], [4, 4], [4, 1, 2]]
+COUNTERS = {"tokens": 13, "drafted": 12, "accepted": 7, "rounds": 3}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, None),
+        ({"rounds": None, "accepted": None}, None),
+        ({"tokens": 11}, None),  # it ended within the last step
+        ({"tokens": 10}, "its steps bring 13 tokens, and 10 came"),
+        ({"tokens": 14}, "its steps bring 13 tokens, and 14 came"),
+        ({"drafted": 13}, "its steps have 12 drafted, and its counters 13"),
+        ({"accepted": 8}, "its steps have 7 accepted, and its counters 8"),
+        ({"rounds": 4}, "its steps have 3 rounds, and its counters 4"),
+    ],
+)
+def test_steps_account_for_the_counters_and_the_tokens(changed: dict[str, Any], message: str | None) -> None:
+    assert steps_contradiction(STEPS, **COUNTERS | changed) == message
+
+
+@pytest.mark.parametrize("step", [[4], [4, 5], [0, 0, 1], [4, 4, 5], [4, 2, 4], [4, -1], [0, 1]])
+def test_a_step_that_cannot_be_is_named(step: list[int]) -> None:
+    message = steps_contradiction([step], tokens=6, drafted=None, accepted=None, rounds=None)
+    assert message == f"no step can be {step}"
+
+
+def test_an_answer_of_a_token_has_no_steps() -> None:
+    assert steps_contradiction([], tokens=1, drafted=0, accepted=0, rounds=0) is None
+    assert steps_contradiction([], tokens=2, drafted=0, accepted=0, rounds=0) is not None

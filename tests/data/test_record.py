@@ -62,10 +62,13 @@ def test_unknown_keys_are_left_out_and_absent_ones_are_none() -> None:
     record = Record.from_line(line(later={"a": [1]}))
     assert "later" not in record.to_dict()
     assert (record.n_predicted, record.draft_n_accepted, record.token_ids, record.error) == (0, None, None, None)
+    assert record.target_steps is None
 
 
 def test_a_line_keeps_every_value_under_the_keys_of_the_schema() -> None:
-    full = Record.from_line(line(token_ids=[], error={"kind": "crash", "message": "gone"}))
+    full = Record.from_line(
+        line(token_ids=[], target_steps=[[4, 2, 3], [0, 0]], error={"kind": "crash", "message": "gone"})
+    )
     parsed = json.loads(full.to_line())
     assert list(parsed)[:4] == ["label", "task", "prompt_idx", "rep"]
     assert (parsed["schema"], parsed["token_ids"], parsed["rounds"]) == (1, [], None)

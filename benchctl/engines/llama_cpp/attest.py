@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
-from benchctl.engines.common.drafts import Tally, by_length, counted_since
+from benchctl.engines.common.drafts import Tally, counted_since
 from benchctl.engines.common.launched_server import (
     CHECK_THE_DRAFT,
     conclude,
@@ -29,6 +29,7 @@ from benchctl.engines.common.log import Reason, first_cause
 from benchctl.engines.common.wire import count_in
 from benchctl.engines.llama_cpp.causes import NOT_SPECULATING
 from benchctl.engines.llama_cpp.command import DEVICES
+from benchctl.engines.llama_cpp.rounds import LoggedRounds
 from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.recipes.speculation import SPECULATION_TYPES
 from benchctl.text import one_line
@@ -91,29 +92,6 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
     times = [match[4] for match in last.values()]
     draft_s = None if None in times else sum(float(time) for time in times) / 1000
     return LoggedCounts(drafted, accepted, uses_checkpoints(log), draft_s)
-
-
-_ROUND = re.compile(r"accepted +(\d{1,4})/ *(\d{1,4}) draft tokens( \(restore checkpoint\))?")
-
-
-def with_rounds(ledger: Ledger, log: str) -> Ledger | None:
-    """Return an answer's ledger with its drafts by position and length, from the lines that `LLAMA_TRACE` adds for it.
-
-    A round that restores a checkpoint is followed by a line of what is evaluated again, which is no round. `None` where
-    the lines are not those of `ledger`.
-    """
-    rounds: list[tuple[int, int]] = []
-    repeated = False
-    for accepted, drafted, restored in _ROUND.findall(log):
-        if not repeated:
-            rounds.append((int(accepted), int(drafted)))
-        repeated = bool(restored)
-    sums = [sum(column) for column in zip(*rounds, strict=True)]
-    if sums != [ledger.accepted, ledger.drafted] or len(rounds) != ledger.rounds:
-        return None
-    longest = max(drafted for _, drafted in rounds)
-    places = tuple(sum(drafted > position for _, drafted in rounds) for position in range(longest))
-    return replace(ledger, drafted_by_position=places, accepted_by_length=by_length(rounds, longest))
 
 
 def uses_checkpoints(log: Sequence[str]) -> bool:
@@ -194,6 +172,7 @@ class LlamaObserved:
     """The server's counters since it started."""
     answers: int | None = None
     """Draft tokens over all answers, by the answers' own timings."""
+    rounds: LoggedRounds = field(default_factory=LoggedRounds)
     counted: str | None = None
     """The server's counters beside the sum of the answers' own; `None` where they are compared for each answer."""
 
@@ -209,10 +188,12 @@ def attest(observed: LlamaObserved) -> Attestation:
     logged, counters = read_counts(observed.log) if observed.requested.types else None, observed.counters
     if logged is not None and counters.drafted is not None:
         unchecked = f": {UNCHECKED_ACCEPTANCE}, because this log also counts re-evaluated tokens as accepted"
+        is_unchecked = logged.replays and logged.accepted and not observed.rounds.confirm
         evidence.append(
             f"log: {logged.drafted} drafted, {logged.accepted} accepted; GET /metrics: {counters.drafted} drafted, "
-            f"{counters.accepted} accepted{unchecked if logged.replays and logged.accepted else ''}"
+            f"{counters.accepted} accepted{unchecked if is_unchecked else ''}"
         )
+    evidence += observed.rounds.evidence()
     failure = _wrong_server(observed) or _wrong_device(observed)
     if not failure and (mismatch := contradiction(logged, counters, observed.answers)):
         message = f"The engine's counters contradict its own log: {mismatch}."

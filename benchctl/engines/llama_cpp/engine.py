@@ -144,8 +144,10 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         """Return the command line and the whole environment of a cell."""
         probe = self._probe
         argv = command_line(probe.program, probe.facts, self._spec, arm, models, self._devices or ())
-        env = engine_environment(os.environ, self._spec.env)
-        return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=arm.overlapping)
+        # Adds a line for every round to the log. Where answers overlap it is not known whose round it is.
+        added = ({} if arm.overlapping else {"LLAMA_TRACE": "1"}) | self._spec.env
+        env = engine_environment(os.environ, added)
+        return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *added), overlapping=arm.overlapping)
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""

@@ -26,11 +26,11 @@ from benchctl.engines.llama_cpp.attest import (
     read_memory,
     speculating,
     uses_checkpoints,
-    with_rounds,
 )
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.rounds import LoggedRounds, Step, mismatch, read_rounds
 from benchctl.engines.llama_cpp.spec_flags import requested_of
 from benchctl.engines.llama_cpp.stream import (
     LlamaAnswer,
@@ -91,8 +91,9 @@ class LlamaServer(LaunchedServer):
         """Whether it counts a round's tokens with the first of them: see `benchctl.engines.llama_cpp.stream`."""
         self._overlapping = overlapping
         self._has_metrics = True
-        self._traced = 0
-        """Bytes of the log up to the last answer."""
+        self._logs_rounds: bool | None = None
+        """Whether its log has a line for every round; `None` while nothing was drafted."""
+        self._rounds = LoggedRounds()
         self._counts_replays = False
         """Whether what it counts as drafted and accepted is of rounds that it repeated after a partial acceptance."""
         self._at_start: Ledger | None = None
@@ -108,8 +109,11 @@ class LlamaServer(LaunchedServer):
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
+        if not self._overlapping:
+            body["timings_per_token"] = True
         with self._tally.request():
             before = self._before_answer()
+            logged = self._log_path.stat().st_size
             reader = LlamaReader(sampling.max_tokens, by_round=self._by_round and bool(self._requested.types))
             try:
                 streamed = await self._stream("/completion", body, reader, on_tokens)
@@ -127,7 +131,7 @@ class LlamaServer(LaunchedServer):
             answer = self._listed(answer, prompt, sampling)
         self._tally.add(answer.n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
-        ledger = self._with_rounds(ledger)
+        ledger = self._with_steps(ledger, answer, logged)
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
         done = replace(
             completed(streamed, ledger),
@@ -175,19 +179,24 @@ class LlamaServer(LaunchedServer):
             return None
         return now.draft_s - before.draft_s
 
-    def _with_rounds(self, ledger: Ledger) -> Ledger:
-        """Add what the log tells of rounds where the recipe has it tell every one: `LLAMA_TRACE` in `engine.env`."""
-        if "LLAMA_TRACE" not in self._spec.env or not ledger.drafted or self._overlapping:
+    def _with_steps(self, ledger: Ledger, answer: LlamaAnswer, logged: int) -> Ledger:
+        """Return an answer's ledger with its steps; the log's rounds follow after its first `logged` bytes."""
+        if self._overlapping or ledger.drafted is None or self._logs_rounds is False:
             return ledger
 
-        def read() -> Ledger | None:
+        def read() -> list[Step]:
             with self._log_path.open("rb") as log:
-                log.seek(self._traced)
-                return with_rounds(ledger, log.read().decode("utf-8", "replace"))
+                log.seek(logged)
+                return read_rounds(log.read().decode("utf-8", "replace"))
 
-        with_positions = wait_until(read, lambda rounds: rounds is not None, _DRAFT_TIME_WAIT_S)
-        self._traced = self._log_path.stat().st_size
-        return with_positions or ledger
+        rounds: list[Step] = []
+        if ledger.drafted:
+            rounds = wait_until(read, lambda lines: not mismatch(lines, ledger), _DRAFT_TIME_WAIT_S)
+            if self._logs_rounds is None:
+                self._logs_rounds = bool(rounds)
+            if not self._logs_rounds:
+                return ledger
+        return self._rounds.add(ledger, rounds, answer)
 
     def _before_answer(self) -> Ledger:
         """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
@@ -253,6 +262,7 @@ class LlamaServer(LaunchedServer):
                 answers=self._tally.drafted,
                 requested_slots=self._slots,
                 device=self._spec.device,
+                rounds=self._rounds,
                 counted=counter_line(self._tally, self._before_recovery or counters) if self._overlapping else None,
             )
         )

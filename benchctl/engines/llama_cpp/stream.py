@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -46,6 +47,16 @@ class Gap:
     """The ids that came with the text; they spell its end."""
 
 
+class TokenTime(NamedTuple):
+    """When the step ended that brought a token: its tokens have one time."""
+
+    tokens: int
+    """Of the answer so far."""
+    at_ms: float
+    drafted: int
+    """Draft tokens of the answer so far."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LlamaAnswer(StreamedAnswer):
     """An answer as it was received."""
@@ -58,6 +69,8 @@ class LlamaAnswer(StreamedAnswer):
     counted: bool = True
     """Whether `n_predicted` is the number of its tokens; else it is that of the ids that came, and may lack those of
     characters of several tokens."""
+    token_times: tuple[TokenTime, ...] = ()
+    """Of the tokens whose events came with timings, and of the last."""
     gaps: tuple[Gap, ...] = ()
     """Gaps before the last text. Tokens of a character that the answer's end cut off spell no text."""
 
@@ -76,6 +89,13 @@ class LlamaAnswer(StreamedAnswer):
         return reason if missing else None
 
 
+class _Timings(msgspec.Struct, frozen=True, gc=False):
+    """What is read of the timings that `timings_per_token` adds to an event."""
+
+    predicted_ms: float
+    draft_n: int = 0
+
+
 class _Token(msgspec.Struct):
     """The fields of nearly all events; see `LlamaReader.payload`."""
 
@@ -83,6 +103,7 @@ class _Token(msgspec.Struct):
     content: str
     tokens: list[TokenId]
     tokens_predicted: int
+    timings: _Timings | None = None
     error: None = None
 
 
@@ -100,6 +121,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         self._pieces: list[str] = []
         self._positioned: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
+        self._times: list[TokenTime] = []
         self._answer: LlamaAnswer | None = None
 
     def payload(self, payload: bytes) -> None:
@@ -113,6 +135,8 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             self._positioned.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
             self.tokens(len(token.tokens))
+            if token.timings is not None:
+                self._times.append(TokenTime(self.count, token.timings.predicted_ms, token.timings.draft_n))
         else:
             super().payload(payload)
 
@@ -129,6 +153,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if event["stop"]:
             if not self.by_round and (count != before or not before):
                 self.tokens(count - before)  # only the end shows them
+            self._timed(event)
             self._answer = self._finished(event, count)
             self.over = True
             return
@@ -149,6 +174,13 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if start > before:
             self._gaps.append(Gap(before, start - before, content, tuple(ids)))
         self.tokens(count - before)
+        self._timed(event)
+
+    def _timed(self, event: dict[str, Any]) -> None:
+        """Note the time of the last token up to an event that has timings."""
+        with suppress(msgspec.ValidationError):
+            timings = msgspec.convert(event.get("timings"), _Timings)
+            self._times.append(TokenTime(self.count, timings.predicted_ms, timings.draft_n))
 
     def answer(self) -> LlamaAnswer | None:
         """Return the whole answer; `None` when the stream ended before its last event."""
@@ -176,6 +208,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             first_tokens=max(1, self.first_tokens),
             timings=event["timings"],
             settings=event["generation_settings"],
+            token_times=() if self.by_round else tuple(self._times),
             gaps=tuple(self._gaps),
         )
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from benchctl.data.counts import steps_contradiction
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import DEEPEST, Tally
@@ -181,6 +182,14 @@ class TransformersServer(LaunchedServer):
         self._tally.add(tokens, ledger)
         loose = self._assisted or answer.finish_reason == "stop"
         self._contradiction = self._contradiction or contradiction(ledger, tokens, loose=loose)
+        if ledger.target_steps is not None:
+            self._contradiction = self._contradiction or steps_contradiction(
+                ledger.target_steps,
+                tokens=tokens,
+                drafted=ledger.drafted,
+                accepted=ledger.accepted,
+                rounds=ledger.rounds,
+            )
         return replace(
             completed(streamed, ledger),
             engine_prompt_s=prompt_s,
@@ -227,6 +236,7 @@ class _Reported(BaseModel):
     drafted_by_position: _Counts
     accepted_by_position: _Counts
     plain_steps: _Count
+    target_steps: tuple[tuple[_Count, _Count], ...] | None = None
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:

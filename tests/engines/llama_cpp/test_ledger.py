@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.drafts import read_counters
-from benchctl.engines.llama_cpp.attest import make_ledger, with_rounds
+from benchctl.engines.llama_cpp.attest import make_ledger
 
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps
 # TYPE llamacpp:spec_decode_num_drafts_total counter
@@ -55,20 +53,3 @@ def test_a_contradiction_stays_visible() -> None:
     ledger = make_ledger(ZERO, after, {"draft_n": 20, "draft_n_accepted": 12}, speculating=True)
     assert ledger.accepted == 12
     assert ledger.accepted_by_position == (5, 4)
-
-
-def test_drafts_are_told_by_position_and_length_where_the_log_has_every_round() -> None:
-    log = "\n".join(
-        f"0.00.276.195 I slot   operator(): id  0 | task 3 | accepted {line}"
-        for line in (
-            " 1/ 1 draft tokens",
-            " 1/ 3 draft tokens (restore checkpoint)",
-            " 2/ 2 draft tokens",
-            " 0/ 2 draft tokens",
-        )
-    )
-    ledger = Ledger(drafted=6, accepted=2, rounds=3)
-    with_positions = with_rounds(ledger, log)
-    assert with_positions == replace(ledger, drafted_by_position=(3, 2, 1), accepted_by_length=(1, 0, 1))
-    assert with_rounds(Ledger(drafted=6, accepted=3, rounds=3), log) is None
-    assert with_rounds(ledger, "") is None

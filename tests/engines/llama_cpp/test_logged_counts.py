@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Ledger
 from benchctl.engines.llama_cpp.attest import attest, contradiction, read_counts
+from benchctl.engines.llama_cpp.rounds import LoggedRounds
 from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, observed
 
 LINE = (
@@ -66,3 +69,14 @@ def test_where_the_target_replays_acceptance_is_called_unchecked() -> None:
     assert any(UNCHECKED_ACCEPTANCE in line for line in replaying.evidence)
     assert not any(UNCHECKED_ACCEPTANCE in line for line in plain.evidence)
     assert any("61 drafted, 47 accepted" in line for line in plain.evidence)
+
+
+def test_rounds_in_the_log_confirm_the_acceptance_of_a_target_that_replays() -> None:
+    cell = observed(DRAFT, drafted=61, log=log(61, 47, CHECKPOINTS), counters=Ledger(61, 40, 16))
+
+    def unchecked(rounds: LoggedRounds) -> bool:
+        return any(UNCHECKED_ACCEPTANCE in line for line in attest(replace(cell, rounds=rounds)).evidence)
+
+    assert not unchecked(LoggedRounds(answers=2, placed=1))
+    assert unchecked(LoggedRounds())
+    assert unchecked(LoggedRounds(answers=2, placed=1, contradiction="its steps have 3 rounds, and its counters 4"))

@@ -13,14 +13,16 @@ import httpx
 import psutil
 import pytest
 
+from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.data.record import sha256_text
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.rounds import read_rounds
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Sampling
+from benchctl.recipes.schema import Arm, Sampling
 from tests.engines.cells import arm_of, complete, outsider, recipe_of, resolved
 from tests.engines.conftest import StartServer
 
@@ -83,15 +85,73 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert not server.alive()
 
 
-def test_the_log_tells_acceptance_by_position_and_length(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
-    arm = arm_of("draft-simple", max=4, p_min=0.5)  # so that some drafts end early, which is no rejection
-    server = start_server(arm, tiny_pair, env={"LLAMA_TRACE": "1"})
-    for prompt in (RAW, CHAT):
-        completion = complete(server, server.render(prompt), Sampling(max_tokens=48, ignore_eos=True)).ledger
-        assert completion.drafted_by_position is not None and completion.accepted_by_length is not None
-        assert sum(completion.drafted_by_position) == completion.drafted
-        assert sum(completion.accepted_by_length) == completion.accepted
-        assert len(completion.accepted_by_length) == len(completion.drafted_by_position) <= 4
+JAPANESE = Prompt(prompt="日本の首都は")
+"""Its answers have characters of several tokens, of which the stream shows the last alone."""
+DRAFTS = arm_of("draft-simple", max=4)
+ENDS_EARLY = arm_of("draft-simple", max=4, p_min=0.5)
+LOOKS_UP = arm_of("ngram-simple", size_n=2, size_m=4)
+SPECULATING = [
+    (DRAFTS, "tiny-hybrid"),
+    (ENDS_EARLY, "tiny-hybrid"),
+    (LOOKS_UP, "tiny-hybrid"),
+    (LOOKS_UP, "tiny-transformer"),
+]
+
+
+@pytest.mark.parametrize(("arm", "target"), SPECULATING)
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_steps_add_up_to_the_counters_and_the_tokens(
+    start_server: StartServer, tiny_pair: ResolvedPair, arm: Arm, target: str, ignore_eos: bool
+) -> None:
+    server = start_server(arm, replace(tiny_pair, target=resolved(tiny_pair.target.path.with_stem(target))))
+    server.attest(None)
+    drafted, without_draft = 0, 0
+    for prompt in (RAW, CHAT, JAPANESE) if arm is DRAFTS else (RAW, CHAT):
+        answer = complete(server, server.render(prompt), Sampling(max_tokens=48, ignore_eos=ignore_eos))
+        counters = answer.ledger
+        assert counters.target_steps is not None and counters.drafted is not None
+        rounds = [step for step in counters.target_steps if step[0]]
+        assert len(rounds) == counters.rounds
+        assert sum(drafted for drafted, *_ in rounds) == counters.drafted
+        assert sum(accepted for _, accepted, *_ in rounds) == counters.accepted
+        brought = 1 + sum(step[-1] + 1 for step in counters.target_steps)
+        assert brought - counters.target_steps[-1][-1] <= answer.n_predicted <= brought
+        assert brought == answer.n_predicted or answer.finish_reason == "stop"
+        reread = [step for step in rounds if len(step) == 3]
+        assert reread == ([step for step in rounds if step[1] < step[0]] if target == "tiny-hybrid" else [])
+        if rounds:
+            assert counters.drafted_by_position is not None and counters.accepted_by_length is not None
+            assert sum(counters.drafted_by_position) == counters.drafted
+            assert sum(counters.accepted_by_length) == counters.accepted
+            assert len(counters.accepted_by_length) == len(counters.drafted_by_position) <= 4
+        drafted, without_draft = drafted + counters.drafted, without_draft + counters.target_steps.count((0, 0))
+    assert drafted > 0
+    assert without_draft or arm is DRAFTS
+    evidence = server.attest(drafted).evidence
+    assert any("agree with their counters" in line for line in evidence)
+    assert not any(UNCHECKED_ACCEPTANCE in line for line in evidence)
+
+
+def test_rounds_in_the_log_that_contradict_the_counters_are_not_used(
+    start_server: StartServer, tiny_pair: ResolvedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server(DRAFTS, tiny_pair)
+    server.attest(None)
+    prompt, sampling = server.render(RAW), Sampling(max_tokens=48, ignore_eos=True)
+    assert complete(server, prompt, sampling).ledger.target_steps is not None
+    monkeypatch.setattr("benchctl.engines.llama_cpp.server.read_rounds", lambda log: read_rounds(log)[1:])
+    ledger = complete(server, prompt, sampling).ledger
+    assert ledger.target_steps is None and ledger.drafted_by_position is None
+    evidence = server.attest(ledger.drafted).evidence
+    assert any(f"rounds, and its counters {ledger.rounds}" in line for line in evidence)
+    assert any(UNCHECKED_ACCEPTANCE in line for line in evidence), "the target evaluates accepted tokens again"
+
+
+def test_a_build_that_logs_no_rounds_has_no_steps(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(DRAFTS, tiny_pair, env={"LLAMA_TRACE": "0"})
+    ledger = complete(server, server.render(RAW), Sampling(max_tokens=48, ignore_eos=True)).ledger
+    assert ledger.drafted and ledger.target_steps is None
+    assert any(UNCHECKED_ACCEPTANCE in line for line in server.attest(ledger.drafted).evidence)
 
 
 def test_requests_without_the_key_are_refused(start_server: StartServer, tiny_pair: ResolvedPair) -> None:

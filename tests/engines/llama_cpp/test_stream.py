@@ -151,3 +151,22 @@ def test_the_message_of_an_error_object() -> None:
     assert error_in({"code": 1, "message": "m"}) == "m"
     assert error_in({"content": "x"}) is None
     assert error_in([1]) is None
+
+
+def timed(count: int, at_ms: float, drafted: int = 0) -> bytes:
+    """A token's event with what `timings_per_token` adds; `drafted`: by the answer so far."""
+    timings = {"prompt_ms": 3.0, "predicted_n": count, "predicted_ms": at_ms} | (
+        {"draft_n": drafted} if drafted else {}
+    )
+    return event(content="a", tokens=[7], stop=False, tokens_predicted=count, tokens_evaluated=3, timings=timings)
+
+
+def test_the_times_of_steps_are_read_where_events_have_them() -> None:
+    shown = [(1, 0.004, 0), (2, 5.0, 4), (3, 5.0, 4), (6, 6.5, 4)]  # the last of them a character of three tokens
+    end = final(7, timings={"predicted_ms": 8.5, "draft_n": 6})
+    answer = read([*(timed(*each) for each in shown), end])
+    assert answer is not None
+    assert answer.token_times == (*shown, (7, 8.5, 6))
+    without = read([token(1, "a", 7), token(2, "b", 8), final(2, timings={"predicted_ms": "8.5"})])
+    assert without is not None
+    assert without.token_times == ()

@@ -87,6 +87,7 @@ def test_counters_are_those_of_a_loop_without_a_cache(name: str) -> None:
         assert answered == tokens, method
         assert [(step.drafted, step.accepted) for step in answer.steps if step.drafted] == rounds, method
         counts = answer.ledger()
+        assert [(drafted, accepted) for drafted, accepted in counts["target_steps"] if drafted] == rounds, method
         for position in range(DEPTH):
             assert counts["drafted_by_position"][position] == sum(drafted > position for drafted, _ in rounds)
             assert counts["accepted_by_position"][position] == sum(accepted > position for _, accepted in rounds)

@@ -138,6 +138,9 @@ def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[A
     assert prompt.token_ids == speculating.render(CHAT).token_ids
     counts: list[int] = []
     plain, drafted = complete(target_alone, prompt, GREEDY), complete(speculating, prompt, GREEDY, counts.append)
+    assert plain.ledger.target_steps is None
+    assert drafted.ledger.target_steps is not None
+    assert 1 + sum(step[-1] + 1 for step in drafted.ledger.target_steps) == drafted.n_predicted
     assert drafted.token_ids == plain.token_ids
     assert drafted.text == plain.text != ""
     assert counts[-1] == plain.n_predicted == 24

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from benchctl.data.counts import steps_contradiction
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
@@ -55,6 +56,12 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         assert with_prompt <= METHODS[name].assisted
         assert sum(counts["accepted_by_position"]) == counts["accepted"] == len(target_tokens) - len(steps)
         assert max(len(step.tokens) for step in steps) <= 5
+        of_counters = {key: counts[key] for key in ("drafted", "accepted", "rounds")}
+        if with_prompt:
+            assert counts["target_steps"] is None
+        else:
+            assert len(counts["target_steps"]) == len(steps) - 1
+            assert steps_contradiction(counts["target_steps"], tokens=len(tokens), **of_counters) is None
         drafted, accepted = drafted + counts["drafted"], accepted + counts["accepted"]
         if name in OPTIONS:
             assert speculated.way is not None

@@ -105,7 +105,15 @@ class Answer:
             "accepted": sum(step.accepted for step in rounds),
             "drafted_by_position": [sum(step.drafted > position for step in rounds) for position in positions],
             "accepted_by_position": [sum(step.accepted > position for step in rounds) for position in positions],
+            "target_steps": self._target_steps(),
         }
+
+    def _target_steps(self) -> list[list[int]] | None:
+        """Return the steps after the prompt's as a record has them; `None` where that one verified a draft, too."""
+        first, *following = self.steps
+        if self.way is None or first.drafted:
+            return None
+        return [[step.drafted, step.accepted] for step in following]
 
     def _described(self, step: Step) -> dict[str, Any]:
         seconds_before, self._spent = self._spent, dict(self.clock.seconds)
