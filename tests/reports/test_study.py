@@ -34,7 +34,7 @@ arms:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path:
+def study(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path:
     """A folder with a run, its costs, and a search beside it."""
     path = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
@@ -51,10 +51,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path
 
 
 @pytest.fixture
-def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(folder)
+def folder(study: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a test."""
+    monkeypatch.chdir(study)
     monkeypatch.setenv("COLUMNS", "200")
-    return folder
+    return study
 
 
 @pytest.mark.engine
