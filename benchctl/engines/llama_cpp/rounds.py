@@ -52,6 +52,10 @@ def with_rounds(ledger: Ledger, rounds: Sequence[Step]) -> Ledger:
     )
 
 
+_MOST_POSSIBLE = 64
+"""Rounds that may end at a token, by what the stream shows. Where it shows more, it shows too little."""
+
+
 def find_steps(rounds: Sequence[Step], answer: LlamaAnswer) -> tuple[Step, ...] | None:
     """Return every step of an answer, of its rounds and those between them; `None` where several orders are possible.
 
@@ -65,6 +69,8 @@ def find_steps(rounds: Sequence[Step], answer: LlamaAnswer) -> tuple[Step, ...] 
     if shown.fits(0, 1, 0):
         orders[1][0] = _Orders(1, None, ())
     for start in range(1, tokens):
+        if len(orders[start]) > _MOST_POSSIBLE:
+            return None
         for used, before in orders[start].items():
             for step in ((0, 0), *rounds[used : used + 1]):
                 end, after = start + step[-1] + 1, used + bool(step[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -32,7 +33,7 @@ def answer(tokens: int, *times: tuple[int, float, int], finish_reason: FinishRea
         decode_s=0.1,
         timings={},
         settings={},
-        token_times=tuple(TokenTime(*time) for time in times),
+        token_times=tuple(TokenTime(*timed) for timed in times),
     )
 
 
@@ -71,11 +72,11 @@ def test_the_stream_shows_where_the_target_had_no_draft() -> None:
 
 @pytest.mark.parametrize("parts", [{2}, {4}, {5, 6}, {3, 7}, {1, 6}])
 def test_parts_of_characters_have_no_event_of_their_own(parts: set[int]) -> None:
-    assert find_steps(ROUNDS, answer(11, *(time for time in TIMES if time[0] not in parts))) == STEPS
+    assert find_steps(ROUNDS, answer(11, *(timed for timed in TIMES if timed[0] not in parts))) == STEPS
 
 
 def test_where_several_orders_are_possible_none_is_chosen() -> None:
-    times = [time for time in TIMES if time[0] not in {2, 3, 4}]  # a step without a draft before or after the first
+    times = [timed for timed in TIMES if timed[0] not in {2, 3, 4}]  # a step without a draft before or after the first
     assert find_steps(ROUNDS, answer(11, *times)) is None
 
 
@@ -83,6 +84,12 @@ def test_without_times_steps_are_known_if_all_of_them_drafted() -> None:
     assert find_steps(ROUNDS, answer(9)) == tuple(ROUNDS)
     assert find_steps(ROUNDS, answer(10)) is None
     assert find_steps([], answer(3)) == ((0, 0), (0, 0))
+
+
+def test_a_long_answer_without_times_is_not_searched() -> None:
+    start = time.process_time()
+    assert find_steps([(4, 4)] * 900, answer(6000)) is None
+    assert time.process_time() - start < 2, "a whole search takes minutes"
 
 
 def test_a_draft_leaves_room_for_a_token_of_the_targets_own() -> None:
