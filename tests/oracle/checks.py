@@ -59,6 +59,9 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
     "depth": "depth", "alpha": "alpha", "overhead": "overhead",
     "predicted": "predicted", "break_even_alpha": "break_even_alpha", "round_s": "seconds", "baseline_s": "baseline_s",
     "drafted_round_tokens": "drafted_round_tokens", "tokens": "tokens", "tok_per_s": "throughput",
+    "tok_per_sec_median": "median_rate", "mean_rate": "mean_rate", "ttft_median_s": "ttft_median_s",
+    "prompt_tok_per_sec_median": "prompt_tok_per_sec_median", "burst_gap_median_s": "burst_gap_median_s",
+    "burst_gap_p95_s": "burst_gap_p95_s", "tokens_per_burst": "tokens_per_burst",
 }  # fmt: skip
 
 
@@ -579,9 +582,13 @@ class Report:
                     continue
                 baseline = self.reading.arms[arm].baseline
                 note = next((text for where, text in self.texts.items() if table.where.startswith(where)), "")
-                named = re.findall(r"the baseline at ([\d.]+) tok/s: ((?:(?!\. )[^;])*)", " ".join(note.split()))
+                note = " ".join(note.split())
                 names = re.compile(rf"(?<![\w.-]){re.escape(arm)}(?![\w-])")
-                noted = [rate for rate, arms in named if names.search(arms)]
+                noted = [
+                    match[1]
+                    for match in re.finditer(r" the baseline made ([\d.]+) tok/s", note)
+                    if names.search(note[: match.start()].rpartition(". ")[2])
+                ]
                 base = (noted or [rates.get(baseline, "")])[0]
                 self.looked_at["quotient"].add(arm)
                 if not _quotient(shown[0], base, text[1]):

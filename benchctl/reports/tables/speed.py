@@ -106,7 +106,7 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
         (
             arm_column(analysis),
             task_column(),
-            numeric("Decode, median", "median", numbers.rate, unit="tok/s"),
+            numeric("Decode, median", "median", numbers.rate, unit="tok/s", key="tok_per_sec_median"),
             numeric("Decode, mean", "mean_rate", numbers.rate, unit="tok/s").means("every prompt counts the same."),
             numeric("Prefill, median", "prompt_tok_per_sec_median", numbers.rate, unit="tok/s"),
             numeric("TTFT, median", "ttft_median_s", numbers.seconds),
