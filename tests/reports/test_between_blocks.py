@@ -69,4 +69,4 @@ def test_medians_and_gaps_are_a_table_for_programs(made: tuple[Analysis, ReportF
     assert rows.keys() == {(row.arm, row.task) for row in analysis.throughput}
     assert "burst_gap_p95_s" in next(iter(rows.values()))
     for throughput in analysis.throughput:
-        assert rows[throughput.arm, throughput.task]["median"] == str(throughput.median or "")
+        assert rows[throughput.arm, throughput.task]["tok_per_sec_median"] == str(throughput.median or "")
