@@ -25,11 +25,11 @@ from scipy.special import fdtrc, stdtr, stdtrit
 
 from benchctl.analysis.frame import DISTURBED, ENOUGH_CELLS, OUTLYING, make_frame
 from benchctl.analysis.precision import NEAR
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.statistics import (
     COMMON,
     LEVEL,
     LOOK_LEVEL,
-    MIN_BLOCKS,
     MOST_SHARED,
     PLAINLY_NOISIER,
     pooled_spread,

@@ -141,7 +141,7 @@ def _of_task(analysis: Analysis, verdict: Verdict, task: str) -> Verdict:
     """Return a verdict with the speed of a single task; what makes the arm's speed unknown does so of each task."""
     if task == ALL_TASKS:
         return verdict
-    row = next((row for row in analysis.speedups if (row.arm, row.task) == (verdict.arm, task)), None)
+    row = analysis.speedup_of(verdict.arm, task)
     if row is None:
         unknown = dict.fromkeys(("speedup", "interval", "like_these"))
         return verdict.model_copy(update={**unknown, "speed": "unknown"})
@@ -162,12 +162,13 @@ def shown_for_others(like_these: Interval | None, prompts: int) -> bool:
 def compared_prompts(analysis: Analysis, arm: str) -> tuple[int, int]:
     """Return how many prompts of an arm were timed in both arms, and for how many it drafted (all: not reported)."""
     prompts = _prompts(analysis, arm, ALL_TASKS)
-    row = next((row for row in analysis.acceptance if (row.arm, row.task) == (arm, ALL_TASKS)), None)
+    row = analysis.acceptance_of(arm)
     return prompts, prompts if row is None or not row.prompts else row.prompts_drafted
 
 
 def _prompts(analysis: Analysis, arm: str, task: str) -> int:
-    return next((row.prompts for row in analysis.speedups if (row.arm, row.task) == (arm, task)), 0)
+    row = analysis.speedup_of(arm, task)
+    return row.prompts if row else 0
 
 
 def _pays(verdict: Verdict) -> bool:

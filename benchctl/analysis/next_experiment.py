@@ -28,6 +28,7 @@ from benchctl.analysis.advice import (
 )
 from benchctl.analysis.cost import expected_tokens
 from benchctl.analysis.losslessness import can_be_shown
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.results import (
     Analysis,
     Cost,
@@ -38,7 +39,6 @@ from benchctl.analysis.results import (
     open_for_others,
 )
 from benchctl.analysis.round_model import timed_widths
-from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchctl.analysis.answers import repeated_share
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, latest_cells, speculates, speculation_of
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, Fact, SelfConsistency, SpeedUp
-from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import MemoryRecord, WatchRecord
 from benchctl.data.integrity import Integrity
 from benchctl.text import percent

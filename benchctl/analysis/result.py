@@ -6,6 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MIN_BLOCKS = 3
+"""Below three blocks no interval between runs is given."""
+
 
 class Result(BaseModel):
     """Base of every result."""

@@ -549,6 +549,18 @@ class Analysis(Result):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
+    def speedup_of(self, arm: str, task: str = ALL_TASKS) -> SpeedUp | None:
+        """Return the speed-up of an arm in a task; `None` where it has none."""
+        return next((row for row in self.speedups if (row.arm, row.task) == (arm, task)), None)
+
+    def acceptance_of(self, arm: str) -> Acceptance | None:
+        """Return the acceptance of an arm over all tasks; `None` where it has none."""
+        return next((row for row in self.acceptance if (row.arm, row.task) == (arm, ALL_TASKS)), None)
+
+    def losslessness_of(self, arm: str) -> Losslessness | None:
+        """Return the verdict on an arm's output; `None` where it has none."""
+        return next((row for row in self.losslessness if row.arm == arm), None)
+
     @property
     def baselines(self) -> set[str]:
         """The arms that others are compared with, in each group."""

@@ -23,14 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.result import Interval
+from benchctl.analysis.result import MIN_BLOCKS, Interval
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats, Integers
     from benchctl.data.manifest import Manifest
 
-MIN_BLOCKS = 3
-"""Below three blocks no interval between runs is given."""
 LEVEL = 0.95
 SEQUENTIAL_LEVEL = 0.97
 """The level in place of `LEVEL` where measuring went on until the interval was narrow enough.

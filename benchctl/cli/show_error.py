@@ -40,15 +40,15 @@ def show_error(error: BenchctlError) -> None:
 
 def internal_error(error: Exception) -> InternalError:
     """Return the message for an unexpected exception; its traceback is saved to a file."""
-    what = f"benchctl itself failed: {type(error).__name__}: {one_line(str(error), 200)}."
-    kept = _keep_traceback(error)
+    message = f"benchctl itself failed: {type(error).__name__}: {one_line(str(error), 200)}."
+    file = _keep_traceback(error)
     report = "This is a bug in benchctl, not in the engine or the models."
-    if kept is None:
+    if file is None:
         traceback.print_exception(error, file=sys.stderr)
-        return InternalError(what, fix=f"{report} Report it with the traceback above.")
+        return InternalError(message, fix=f"{report} Report it with the traceback above.")
     return InternalError(
-        what,
-        fix=f"{report} Report it with the traceback in {kept}; check it first: it may contain names of your files.",
+        message,
+        fix=f"{report} Report it with the traceback in {file}; check it first: it may contain names of your files.",
     )
 
 

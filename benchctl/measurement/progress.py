@@ -170,8 +170,9 @@ class RunningSpeedups:
         """Return a line for every arm with a pair: the pooled speed-up, and its interval from three blocks on."""
         import numpy as np
 
+        from benchctl.analysis.result import MIN_BLOCKS
         from benchctl.analysis.speedup import pooled
-        from benchctl.analysis.statistics import MIN_BLOCKS, pooled_interval
+        from benchctl.analysis.statistics import pooled_interval
 
         lines = []
         for arm in self._compared:

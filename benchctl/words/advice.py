@@ -101,5 +101,5 @@ def output(row: Advice) -> str:
 
 def _output_remark(row: Advice) -> str:
     """Return what is added on an output that is not identical."""
-    verdict = output(row)
-    return {"identical": "", "consistent with the target": _CONSISTENT}.get(verdict, verdict)
+    remark = output(row)
+    return {"identical": "", "consistent with the target": _CONSISTENT}.get(remark, remark)

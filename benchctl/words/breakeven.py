@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.round_results import BreakEven, Need, Outcome, Point
 
 _ALL_ACCEPTED = 0.999
-"""From this α on nearly every draft token is accepted."""
+"""At this acceptance per draft token (α), or above it, every draft token counts as accepted."""
 _NOTES = {
     "not reported": "{name}: its rounds or its speed are not reported, so it is not on the curve.",
     "depth not measured": "{name}: this depth was not measured, so the reference is left out.",

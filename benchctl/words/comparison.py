@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.statistics import MIN_BLOCKS
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.text import first
 from benchctl.words import numbers
 

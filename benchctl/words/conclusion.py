@@ -15,6 +15,7 @@ from benchctl.analysis.advice import (
     shown_to_draft,
 )
 from benchctl.analysis.conditions.sweep import axis_rows
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.text import listed, plural
 from benchctl.words import advice, numbers
@@ -101,7 +102,7 @@ def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
         return "No conclusion: no arm could be compared with the baseline on equal terms."
     best = _by_speed(timed)[0]
     blocks = "One block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
-    few = f"{blocks} too few" if analysis.blocks < numbers.BLOCKS_FOR_INTERVAL else "Too few blocks are complete"
+    few = f"{blocks} too few" if analysis.blocks < MIN_BLOCKS else "Too few blocks are complete"
     speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
     return f"{few} to conclude whether it pays; {speed}."
 

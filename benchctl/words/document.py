@@ -36,8 +36,8 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
         unjudged = analysis.sweep.unjudged
         document["sweep"]["unjudged"] = None if unjudged is None else sweep_words.not_judged(unjudged)
         sentences = sweep_words.crossings(analysis.sweep)
-        for written, sentence in zip(document["sweep"]["crossings"], sentences, strict=True):
-            written["sentence"] = sentence
+        for crossing, sentence in zip(document["sweep"]["crossings"], sentences, strict=True):
+            crossing["sentence"] = sentence
     if analysis.stopping is not None:
         document["stopping"]["decided"] = stopping.decisions(analysis.stopping.decided)
         document["stopping"]["sentence"] = stopping.sentence(analysis.stopping)

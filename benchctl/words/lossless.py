@@ -169,8 +169,8 @@ _DIVERGENCES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def _margin_and_noise(values: dict[str, Any]) -> str:
-    least = "at least " if values["margin_is_least"] else ""
-    prefers = f"the target alone prefers its own token by {least}{_nats(values['margin'])} nats there"
+    limit = "at least " if values["margin_is_least"] else ""
+    prefers = f"the target alone prefers its own token by {limit}{_nats(values['margin'])} nats there"
     if values["width"] == 1:
         return f"{prefers}; no draft had been verified before it, so that nothing was read at once"
     instead = "token by token" if values["by_prefill"] else "one"

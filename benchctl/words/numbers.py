@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from benchctl import text
+from benchctl.analysis.result import MIN_BLOCKS
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Quantiles
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 ABSENT = "–"
 """Written for a value that is not known."""
-
-BLOCKS_FOR_INTERVAL = 3
-"""Fewest blocks with an interval between runs (see `benchctl.analysis.results.SpeedUp.interval`)."""
 
 
 def ratio(value: float | None) -> str:
@@ -135,7 +133,7 @@ def no_interval(analysis: Analysis) -> str:
     """Why a run has no interval."""
     if not any(row.pairs for row in analysis.speedups):
         return "no decode rate is known in both arms: no interval"
-    if analysis.blocks < BLOCKS_FOR_INTERVAL:
+    if analysis.blocks < MIN_BLOCKS:
         blocks = "one block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
         return f"{blocks}: no interval"
     return "too few complete blocks: no interval"

@@ -32,7 +32,7 @@ from benchctl.analysis.comparison.changes import (
 from benchctl.analysis.comparison.workload import Change, Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.losslessness import Scope
-from benchctl.analysis.results import ALL_TASKS, AcceptanceDoubt, Analysis, Result
+from benchctl.analysis.results import AcceptanceDoubt, Analysis, Result
 from benchctl.analysis.speed_table import SpeedTable, rate_table, speed_table
 from benchctl.analysis.speedup import counted_table
 from benchctl.analysis.statistics import LEVEL, level_for
@@ -182,10 +182,8 @@ class Side:
 
     def own(self, name: str) -> OwnFacts:
         """Return the results of an arm in this run."""
-        rows = self.analysis.acceptance
-        accepted = next((row for row in rows if row.arm == name and row.task == ALL_TASKS), None)
+        accepted, lossless = self.analysis.acceptance_of(name), self.analysis.losslessness_of(name)
         rate, doubt = (accepted.rate, accepted.doubt) if accepted else (None, None)
-        lossless = next((row for row in self.analysis.losslessness if row.arm == name), None)
         if lossless is None:
             return OwnFacts(rate, None, [], acceptance_doubt=doubt)
         power = lossless.stated.chance if lossless.stated else None

@@ -32,8 +32,9 @@ from benchctl.analysis.comparison.compare import (
 from benchctl.analysis.comparison.workload import Change, Outputs, is_repeat, rendered_settings
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.frame import PromptKey
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.speed_table import Measured, SpeedTable, or_none
-from benchctl.analysis.statistics import MIN_BLOCKS, level_for
+from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
 from benchctl.data.versions import Part, StoredFormat

@@ -18,7 +18,7 @@ from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.speed_table import rate_table
 from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import Manifest, SetupIdentity
@@ -68,11 +68,8 @@ def _arm(
     arm = analysis.compared[name]
     identity = identity_of(manifest, name)
     setup = setup_of(manifest, arm.setup)
-    speedup = next(
-        (speedup for speedup in analysis.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None
-    )
-    accepted = next((row for row in analysis.acceptance if row.arm == name and row.task == ALL_TASKS), None)
-    lossless = next((row for row in analysis.losslessness if row.arm == name), None)
+    speedup, accepted = analysis.speedup_of(name), analysis.acceptance_of(name)
+    lossless = analysis.losslessness_of(name)
     interval = speedup.interval if speedup else None
     setup_or_run: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(

@@ -76,9 +76,9 @@ def find_steps(rounds: Sequence[Step], answer: LlamaAnswer) -> tuple[Step, ...] 
                 end, after = start + step[-1] + 1, used + bool(step[0])
                 has_room = may_cut or max(end, start + step[0] + 1) <= tokens
                 if has_room and shown.fits(start, min(end, tokens), drafted[after]):
-                    there = orders[min(end, tokens)]
-                    count = before.count + (there[after].count if after in there else 0)
-                    there[after] = _Orders(count, before, step)
+                    at_end = orders[min(end, tokens)]
+                    count = before.count + (at_end[after].count if after in at_end else 0)
+                    at_end[after] = _Orders(count, before, step)
     result = orders[tokens].get(len(rounds))
     if result is None:
         raise ValueError("its stream shows other steps")
