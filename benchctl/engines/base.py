@@ -345,6 +345,56 @@ class ScoringEngine(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class ReplayedToken:
+    """A token of an answer that is not the likeliest of its row, where the target reads the answer in its own steps."""
+
+    index: int
+    """Of the token within the answer."""
+    likeliest: int
+    gap: float
+    """Nats by which the target prefers its likeliest token to the answer's."""
+
+
+class Replayer(Protocol):
+    """A target alone that reads an answer again in the steps it was made in. Every method raises EngineError."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line that runs."""
+
+    @property
+    def evidence(self) -> str:
+        """What reads, and why it computes what the measured engine does; the end of a sentence."""
+
+    def replay(
+        self, prompt: Sequence[int], answer: Sequence[int], steps: Sequence[Sequence[int]]
+    ) -> list[ReplayedToken]:
+        """Return every token of `answer` that is not the likeliest of its row.
+
+        `steps`: as `benchctl.data.record.Record.target_steps`, of every token but the first, which the prompt's own
+        reading decides. Each step is a batch of its drafted tokens and the one before them; other tokens stand in place
+        of rejected drafts, and the state behind them is taken back as the engine does it.
+        """
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """As `Server.log_tail`."""
+
+    def stop(self) -> int | None:
+        """As `Server.stop`."""
+
+
+@runtime_checkable
+class ReplayingEngine(Protocol):
+    """An engine whose target can read an answer again in the steps it was made in."""
+
+    def no_replay(self, launch: Launch) -> str | None:
+        """Return why the baseline of `launch` cannot be replayed with this engine's files; `None` where it can be."""
+
+    def start_replayer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> Replayer:
+        """Start the target alone; `launch` is a baseline's. Raises EngineError (`launch`, `health`)."""
+
+
 class Comparer(Protocol):
     """An arm's draft and its target, read from all logits, to diagnose. Every method raises EngineError."""
 
