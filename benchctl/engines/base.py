@@ -389,10 +389,20 @@ class ReplayingEngine(Protocol):
     """An engine whose target can read an answer again in the steps it was made in."""
 
     def no_replay(self, launch: Launch) -> str | None:
-        """Return why the baseline of `launch` cannot be replayed with this engine's files; `None` where it can be."""
+        """Return why the answers of `launch`, an arm's or a baseline's, cannot be replayed with this engine's files.
+
+        `None` where they can be.
+        """
+
+    def replay_launch(self, launch: Launch) -> Launch:
+        """Return the launch of the target that computes what the target of `launch` does.
+
+        Arms whose speculation leaves the target's computing alone have the baseline's, and may share a replayer. A head
+        that reads the target's hidden states changes its graph, and its arm has a launch of its own.
+        """
 
     def start_replayer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> Replayer:
-        """Start the target alone; `launch` is a baseline's. Raises EngineError (`launch`, `health`)."""
+        """Start the target alone; `launch` is one of `replay_launch`. Raises EngineError (`launch`, `health`)."""
 
 
 class Comparer(Protocol):
