@@ -10,15 +10,14 @@ import hashlib
 import os
 import platform
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-ROOT = Path("/")
-_MIB = 2**20
+from benchctl.machine import nvidia
+from benchctl.machine.system import ROOT, answer, read
 
 
 def describe_machine(root: Path = ROOT) -> dict[str, Any]:
@@ -36,6 +35,7 @@ def describe_machine(root: Path = ROOT) -> dict[str, Any]:
         "swap_bytes": swap.total,
         "swap_used_bytes": swap.used,
         "accelerators": accelerators(),
+        "accelerator_settings": [] if sys.platform == "darwin" else nvidia.settings(),
         "os": _operating_system(root),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -86,41 +86,13 @@ def container(root: Path = ROOT) -> bool:
 
 
 def accelerators() -> list[dict[str, Any]]:
-    """Return the GPUs as `{name, memory_bytes, driver}`: NVIDIA's by nvidia-smi, Apple's by system_profiler."""
+    """Return the GPUs as `{name, memory_bytes, driver}`; NVIDIA's also with their power limit."""
     if sys.platform == "darwin":
         output = answer("system_profiler", "SPDisplaysDataType") or ""
         names = re.findall(r"Chipset Model: (.+)", output)
         metal = re.search(r"Metal(?: Support| Family)?: (.+)", output)
         return [{"name": name, "memory_bytes": None, "driver": metal and metal[1]} for name in names]
-    rows = nvidia_rows("--query-gpu=name,memory.total,driver_version")
-    return [
-        {"name": row[0], "memory_bytes": int(row[1]) * _MIB if row[1].isdigit() else None, "driver": row[2]}
-        for row in rows
-        if len(row) == 3
-    ]
-
-
-def read(path: Path) -> str:
-    """Return the text of a small system file, stripped; empty when it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def answer(*argv: str) -> str | None:
-    """Return what a system program prints, or `None` when it is not there, fails, or takes over ten seconds."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def nvidia_rows(query: str) -> list[list[str]]:
-    """Return what nvidia-smi prints for a query, a list of cells a row; nothing where it is not there or fails."""
-    output = answer("nvidia-smi", query, "--format=csv,noheader,nounits") or ""
-    return [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
+    return nvidia.devices()
 
 
 def _operating_system(root: Path) -> str:

@@ -12,18 +12,9 @@ from typing import Any, Literal
 
 import psutil
 
-from benchctl.machine.describe import (
-    ROOT,
-    answer,
-    boost,
-    container,
-    cpu_quota,
-    governors,
-    nvidia_rows,
-    read,
-    usable_cores,
-    virtualised,
-)
+from benchctl.machine import nvidia
+from benchctl.machine.describe import boost, container, cpu_quota, governors, usable_cores, virtualised
+from benchctl.machine.system import ROOT, answer, read
 from benchctl.text import one_line
 
 _GOOD_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"})
@@ -65,6 +56,7 @@ def check_machine(root: Path = ROOT) -> list[Check]:
         _sharing(root),
         *check_load(),
         _accelerator(),
+        *_power_limit(),
     ]
 
 
@@ -172,29 +164,39 @@ def _sharing(root: Path) -> Check:
 
 def _accelerator() -> Check:
     reason = "Work of others on the accelerator, or a clock it lowered because of heat or power, changes every figure."
-    fields = "name,utilization.gpu,temperature.gpu,clocks_throttle_reasons.active"
-    rows = nvidia_rows(f"--query-gpu={fields}")
-    if not rows:
+    states = nvidia.states()
+    if not states:
         return Check("accelerator", "ok", "No accelerator reports its state here.", reason)
     problems = []
-    for name, busy, celsius, reasons in (row for row in rows if len(row) == 4):
-        if busy.isdigit() and int(busy) > 5:
-            problems.append(f"{name} is {busy} % busy.")
-        if _slowed(reasons):
-            problems.append(f"{name} has lowered its clock because of heat or power ({celsius} °C).")
+    for state in states:
+        if (state.busy_percent or 0) > 5:
+            problems.append(f"{state.name} is {state.busy_percent} % busy.")
+        if state.reasons & nvidia.SLOWED:
+            problems.append(f"{state.name} has lowered its clock because of heat or power ({state.celsius} °C).")
     if problems:
         return Check(
             "accelerator", "warn", " ".join(problems), reason, "See `nvidia-smi`: end what runs there, or wait."
         )
-    return Check("accelerator", "ok", f"Idle: {', '.join(row[0] for row in rows)}.", reason)
+    return Check("accelerator", "ok", f"Idle: {', '.join(state.name for state in states)}.", reason)
 
 
-def _slowed(reasons: str) -> bool:
-    """Whether NVIDIA's bit mask has power cap (4), hardware slow-down (8), heat (0x20, 0x40) or power brake (0x80)."""
-    try:
-        return bool(int(reasons, 16) & 0xEC)
-    except ValueError:
-        return False
+def _power_limit() -> list[Check]:
+    """Return a check of the GPUs' power limits and links; none where none is reported."""
+    reason = "A lower power limit slows wide verifies more than steps; a narrow link slows loading and copies."
+    lowered, limits = [], []
+    for device, setting in zip(nvidia.devices(), nvidia.settings(), strict=False):
+        limit, usual = device["power_limit_w"], setting.get("power_default_w")
+        if limit is not None:
+            limits.append(f"{device['name']}: {limit:g} W")
+        if limit is not None and usual is not None and limit < usual:
+            lowered.append(f"The power limit of {device['name']} is {limit:g} W; its default is {usual:g} W.")
+        width, widest = setting.get("pcie_width"), setting.get("pcie_width_max")
+        if width and widest and width < widest:
+            lowered.append(f"{device['name']} has {width} of {widest} PCIe lanes.")
+    if lowered:
+        todo = "To compare with runs of other machines: `sudo nvidia-smi -pl WATTS`; runs record the limit."
+        return [Check("power limit", "warn", " ".join(lowered), reason, todo)]
+    return [Check("power limit", "ok", f"Power limits: {', '.join(limits)}.", reason)] if limits else []
 
 
 def check_load(folder: Path | None = None) -> list[Check]:

@@ -1,8 +1,9 @@
 """The energy that a machine takes while it is watched, and what its sensors show: power, clocks, temperatures, memory.
 
 RAPL counts microjoules of every processor package, and of its memory where there is a domain for it; the counter wraps
-around. nvidia-smi reports power; its mean times the duration is the energy. All values are of the whole machine. For
-what cannot be read the reason and a remedy are named.
+around. NVML counts the millijoules of NVIDIA's GPUs; where it is not there nvidia-smi reports power, and its mean times
+the duration is the energy. All values are of the whole machine. For what cannot be read the reason and a remedy are
+named.
 
 AMD's and Intel's GPUs and the processor's temperature are read from hwmon below /sys (https://docs.kernel.org/hwmon/
 sysfs-interface.html: microwatts, microjoules, hertz, thousandths of a degree), NVIDIA's from `nvidia-smi`, RAPL's power
@@ -25,7 +26,8 @@ from pathlib import Path
 
 import psutil
 
-from benchctl.machine.describe import ROOT, read
+from benchctl.machine import nvidia
+from benchctl.machine.system import ROOT, read
 
 POWERCAP = "sys/class/powercap"
 _PACKAGE = re.compile(r"intel-rapl:\d+\Z")
@@ -66,7 +68,13 @@ class Meter:
     def __init__(self, root: Path = ROOT) -> None:
         self._since = time.monotonic()
         self._rapl = Rapl(root)
-        self._gpus = NvidiaPower() if shutil.which(NVIDIA[0]) else None
+        library = nvidia.nvml()
+        counters = None if library is None else nvidia.NvmlPower(library)
+        self._gpus: nvidia.NvmlPower | NvidiaPower | None = None
+        if counters is not None and counters.counted:
+            self._gpus = counters
+        elif shutil.which(NVIDIA[0]):
+            self._gpus = NvidiaPower()
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -214,7 +222,8 @@ def parse_nvidia(line: str) -> tuple[str, dict[str, float]]:
 
 SensorReading = dict[str, float]
 """By quantity: `processor_w`, `processor_c`, `processor_mhz`, `memory_bytes`, `gpu_w`, `gpu_c`, `gpu_mhz`,
-`gpu_bytes`. Power and memory of several GPUs are added up; of their clocks and temperatures it is the highest."""
+`gpu_bytes`, `gpu_capped` (percent of the time at its power limit). Power and memory of several GPUs are added up; of
+the others it is the highest."""
 POINTS = 120
 """Most points of a stored series."""
 
@@ -269,9 +278,9 @@ class Sensors:
 
 
 def of_gpus(gpus: Sequence[Mapping[str, float]]) -> SensorReading:
-    """Return what several GPUs show together: `w`, `c`, `mhz` and `bytes` of each."""
+    """Return what several GPUs show together: `w`, `c`, `mhz`, `bytes` and `capped` of each."""
     combined = {}
-    for quantity in ("w", "c", "mhz", "bytes"):
+    for quantity in ("w", "c", "mhz", "bytes", "capped"):
         values = [gpu[quantity] for gpu in gpus if quantity in gpu]
         if values:
             combined[f"gpu_{quantity}"] = sum(values) if quantity in ("w", "bytes") else max(values)

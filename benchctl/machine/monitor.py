@@ -23,8 +23,10 @@ from typing import TypeVar
 import psutil
 
 from benchctl.data.cell import WatchRecord
-from benchctl.machine.describe import ROOT, cpu_quota, nvidia_rows, read
+from benchctl.machine.describe import cpu_quota
 from benchctl.machine.energy import Meter, SensorReading, Sensors, series_of
+from benchctl.machine.nvidia import nvidia_rows, process_bytes
+from benchctl.machine.system import ROOT, read
 
 Number = TypeVar("Number", int, float)
 
@@ -352,8 +354,7 @@ def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
 
 def _on_devices(pids: set[int]) -> int | None:
     """Return the memory of these processes on all GPUs; `None` where the driver lists none, as in containers."""
-    rows = [row for row in nvidia_rows("--query-compute-apps=pid,used_memory") if all(cell.isdigit() for cell in row)]
-    sizes = [int(size) * _MIB for pid, size in rows if int(pid) in pids]
+    sizes = [size for pid, size in process_bytes().items() if pid in pids]
     return sum(sizes) if sizes else None
 
 

@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import inf
 
 from benchctl.errors import UsageError
-from benchctl.machine.describe import nvidia_rows
+from benchctl.machine.nvidia import free_memory
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 
@@ -87,10 +87,9 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
 
     if device != "cpu" and devices:
         cuda = any(name.startswith("CUDA") for name in devices)
-        rows = nvidia_rows("--query-gpu=memory.free") if cuda else []
-        free = [int(row[0]) for row in rows if row[0].isdigit()]
-        free = free or [int(match[1]) for name in devices if (match := _FREE.search(name))]
-        return "GPU memory", float(sum(free) * _MIB) if free else inf
+        free = free_memory() if cuda else []
+        free = free or [int(match[1]) * _MIB for name in devices if (match := _FREE.search(name))]
+        return "GPU memory", float(sum(free)) if free else inf
     return "memory", float(psutil.virtual_memory().available)
 
 

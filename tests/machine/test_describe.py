@@ -128,10 +128,11 @@ def test_nvidia_accelerators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert accelerators() == []
-    fake_program(tmp_path, "nvidia-smi", "NVIDIA H200, 143771, 570.86.15\nNVIDIA L4, [N/A], 570.86.15", monkeypatch)
+    rows = "NVIDIA H200, 143771, 570.86.15, 700.00\nNVIDIA L4, [N/A], 570.86.15, [N/A]"
+    fake_program(tmp_path, "nvidia-smi", rows, monkeypatch)
     assert accelerators() == [
-        {"name": "NVIDIA H200", "memory_bytes": 143771 * 2**20, "driver": "570.86.15"},
-        {"name": "NVIDIA L4", "memory_bytes": None, "driver": "570.86.15"},
+        {"name": "NVIDIA H200", "memory_bytes": 143771 * 2**20, "driver": "570.86.15", "power_limit_w": 700.0},
+        {"name": "NVIDIA L4", "memory_bytes": None, "driver": "570.86.15", "power_limit_w": None},
     ]
 
 

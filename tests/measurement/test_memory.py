@@ -65,10 +65,10 @@ def test_what_does_not_fit_is_refused_with_what_would(
 
 
 def test_a_gpu_is_asked_where_the_engine_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchctl.machine.describe.answer", lambda *argv: "1000\n500")
+    monkeypatch.setattr("benchctl.machine.nvidia.answer", lambda *argv: "1000\n500")
     assert memory.free_bytes("auto", ["CUDA0"]) == ("GPU memory", 1500 * 2**20)
     assert memory.free_bytes("cpu", ["CUDA0"])[0] == "memory"
     listed = ["Vulkan0: Intel(R) Graphics (24000 MiB, 23000 MiB free)"]
     assert memory.free_bytes("vulkan", listed) == ("GPU memory", 23000 * 2**20), "nvidia-smi knows of another one"
-    monkeypatch.setattr("benchctl.machine.describe.answer", lambda *argv: None)
+    monkeypatch.setattr("benchctl.machine.nvidia.answer", lambda *argv: None)
     assert memory.free_bytes("cuda", ["CUDA0"])[1] == float("inf"), "not reported: never a reason to refuse"

@@ -197,6 +197,7 @@ _MEANS = {
     "gpu_mhz": ("GPU clock", "MHz"),
     "gpu_c": ("GPU temperature", "°C"),
     "gpu_bytes": ("GPU memory in use, mean", ""),
+    "gpu_capped": ("at its power limit", "%"),
 }
 """Of what was read every second while an arm was measured; the series are in the manifest."""
 
