@@ -1,6 +1,6 @@
 """How long a run takes, and what else: by the processes and answers that were timed, in this run or in an earlier one.
 
-Before any was, on a CPU alone, an order of magnitude by how fast this machine reads the target's weights.
+Before any was, an order of magnitude by how fast the processor, or the GPU, reads the target's weights.
 """
 
 from __future__ import annotations
@@ -8,26 +8,36 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import chain, islice
 from math import floor, inf, log10
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+
+import psutil
 
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RunData, open_run, read_manifest
 from benchctl.errors import BenchctlError
+from benchctl.machine import nvidia
 from benchctl.measurement.memory import peak_bytes
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.prepare import Prepared, device_names
+from benchctl.recipes.adapters import Usual, adapter_of
+from benchctl.recipes.speculation import takes_draft
 from benchctl.text import plural, spoken
 
-START_S = 2.0
-"""Seconds that a process takes beside reading its weights, measured on a small llama-server."""
-LOADED_PER_S = 1e9
-"""Bytes of weights that an engine reads a second, about."""
+LOADED_PER_S = 2e9
+"""Bytes of weights that an engine reads a second, about: 6 GB took less than 2 s from the page cache."""
+REACHED = 0.5
+"""Share of a GPU's bandwidth that a decode step reads with, about: 0.3 on an H100 with 6 GB of f16 in llama.cpp."""
+SLOWER_DRAFTED = 2.0
+"""How much slower a token is assumed to be where a model drafts on a CPU: in the kept run of Qwen2.5-Coder on two cores
+a token took 115 ms over all arms, 50 without speculation."""
 MOST_RUNS = 20
 """Earlier runs that are looked at."""
 _GIB = 1 << 30
@@ -224,27 +234,50 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], timings: Timings, *, b
 
 
 def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
-    """Return about how long a plan takes where every token reads all of the target's weights; `None` but on a CPU."""
-    setups = prepared.setups.values()
-    if any(
-        setup.engine.model_format != "gguf" or (setup.recipe.device != "cpu" and device_names(setup.capabilities))
-        for setup in setups
-    ):
-        return None
-    seconds, bandwidth = 0.0, memory_bandwidth()
+    """Return about how long a plan takes where every token reads all weights, by what its engine takes beside that.
+
+    `None` for an engine without such times, and on a GPU whose bandwidth is not known.
+    """
+    seconds = 0.0
     for cell in plan:
-        weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
-        tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
-        seconds += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
+        setup, arm = prepared.setup_of(cell.arm.name), cell.arm
+        usual = adapter_of(setup.recipe.engine.kind).usual
+        on_gpu = setup.recipe.device != "cpu" and bool(device_names(setup.capabilities))
+        bandwidth = gpu_bandwidth() if on_gpu else memory_bandwidth(getattr(setup.recipe.engine, "threads", None))
+        if usual is None or bandwidth is None:
+            return None
+        slower = 1.0 if on_gpu or not arm.speculation or not takes_draft(arm.speculation.types) else SLOWER_DRAFTED
+        weights = sum(file.size for file in setup.models.target.files)
+        seconds += cell_s(usual, weights, slower * len(cell.prompts) * prepared.recipe.sampling.max_tokens, bandwidth)
     return seconds
 
 
-def memory_bandwidth() -> float:
-    """Return about how many bytes a second a core of this machine reads, measured in some hundredths of a second."""
+def cell_s(usual: Usual, weights: int, tokens: float, bandwidth: float) -> float:
+    """Return about how many seconds a process takes that reads so many bytes of weights for each of its tokens."""
+    return usual.start_s + weights / LOADED_PER_S + tokens * (usual.step_s + weights / bandwidth)
+
+
+@cache
+def gpu_bandwidth() -> float | None:
+    """Return what a decode step reads a second on the first GPU, about; `None` where its memory's clock is unknown."""
+    rates = [gpu["memory_bandwidth"] for gpu in nvidia.settings() if "memory_bandwidth" in gpu]
+    return REACHED * rates[0] if rates else None
+
+
+@cache
+def memory_bandwidth(threads: int | None = None) -> float:
+    """Return about how many bytes a second so many threads of this machine read together, measured in some hundredths.
+
+    `threads`: `None` for one on each physical core.
+    """
     import numpy as np
 
+    count = threads or psutil.cpu_count(logical=False) or 1
     values = np.ones(8 << 20)  # 64 MiB: more than caches hold
-    values.sum()
-    began = time.perf_counter()
-    values.sum()
-    return values.nbytes / (time.perf_counter() - began)
+    with ThreadPoolExecutor(count) as pool:
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            list(pool.map(lambda _: values.sum(), range(count)))
+            times.append(time.perf_counter() - began)
+    return count * values.nbytes / median(times)

@@ -37,6 +37,16 @@ def _nothing_lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Usual:
+    """What an engine takes beside reading weights, in seconds, as it was measured; for a first estimate of a run."""
+
+    start_s: float
+    """A process: start, warm-up and stop."""
+    step_s: float
+    """A decode step."""
+
+
+@dataclass(frozen=True)
 class Adapter:
     """A kind of engine, declared."""
 
@@ -48,6 +58,8 @@ class Adapter:
     inventory: str
     """`module:function` that returns the `benchctl.engines.registry.FoundEngine`s of this machine, never none."""
     model_format: ModelFormat
+    usual: Usual | None = None
+    """`None`: not measured, so that a run's time is known after its first answers."""
     doctor: str | None = None
     """`module:function(engines, other_engines=)` that makes `benchctl.machine.doctor.Check`s of its engines that were
     found, for `benchctl engines doctor`; without it, an engine that is found is only listed there."""

@@ -11,10 +11,13 @@ from benchctl.data.cell import Cell
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
-from benchctl.measurement.estimate import Timings, timings_of
+from benchctl.measurement import estimate
+from benchctl.measurement.estimate import REACHED, Timings, cell_s, timings_of
 from benchctl.measurement.plan import make_plan
 from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.schema import Recipe
+from benchctl.recipes.speculation import takes_draft
 
 ENDED = Cell(block=0, arm="baseline", order=0, status="finished", started_at="", wall_s=6, startup_s=1.0, log="")
 
@@ -89,3 +92,46 @@ def test_this_run_counts_before_an_earlier_one_and_gives_its_pace(recipe: Recipe
     now.starts["baseline"], now.answers["baseline"] = [1.0], [6.0]
     assert now.of_plan(plan) == pytest.approx(1 + 2 * 6 + 1 + 2 * 3), "this machine is three times slower now"
     assert Timings().of_plan(plan) is None, "nothing is known"
+
+
+KEPT = Path(__file__).parents[2] / "results"
+_H100, _TWO_CORES = REACHED * 3.352e12, 28e9
+"""Bytes a second: of the card, by its memory's clock and width; as `memory_bandwidth` measures two cores of an EPYC."""
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth", "drafted"),
+    [
+        ("padded-cuda", _H100, 1.0),
+        ("qwen2.5-coder", _TWO_CORES, estimate.SLOWER_DRAFTED),
+        ("qwen2.5-coder-bf16", _TWO_CORES, estimate.SLOWER_DRAFTED),
+        ("vllm-hybrid", _TWO_CORES, 1.0),
+    ],
+)
+def test_a_first_estimate_is_within_a_factor_of_two_of_kept_runs(name: str, bandwidth: float, drafted: float) -> None:
+    """On an H100 2 h 4 min were announced for 100 s: a GPU was taken to read no faster than a core."""
+    (folder,) = (KEPT / name).glob("2*")
+    run = open_run(folder, check=False)
+    manifest = run.manifest
+    assert manifest is not None
+    usual = adapter_of(manifest.engine.kind).usual
+    assert usual is not None
+    with_model = {arm.name for arm in manifest.arms if takes_draft(arm.types)}
+    setups = {setup.name: setup.target for setup in manifest.setups}
+    targets = {arm.name: setups.get(arm.setup or "", manifest.target) for arm in manifest.arms}
+    tokens = len(manifest.prompts) * manifest.recipe["sampling"]["max_tokens"]
+    estimated = 0.0
+    for cell in manifest.cells:
+        weights = sum(file.size for file in targets[cell.arm].files)
+        estimated += cell_s(usual, weights, tokens * (drafted if cell.arm in with_model else 1), bandwidth)
+    took = sum(cell.wall_s for cell in manifest.cells)
+    assert 0.5 < estimated / took < 2
+
+
+def test_a_gpu_reads_with_its_own_bandwidth_and_one_that_is_not_reported_gives_no_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(estimate.nvidia, "settings", lambda: [{"memory_bandwidth": 3_352_320_000_000}])
+    assert estimate.gpu_bandwidth.__wrapped__() == pytest.approx(_H100, rel=1e-3)
+    monkeypatch.setattr(estimate.nvidia, "settings", lambda: [{"power_default_w": 700}])
+    assert estimate.gpu_bandwidth.__wrapped__() is None

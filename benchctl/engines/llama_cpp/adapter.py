@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.recipes.adapters import SYNTHETIC, Adapter
+from benchctl.recipes.adapters import SYNTHETIC, Adapter, Usual
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.options import read_flags
 
@@ -67,6 +67,7 @@ ADAPTER = Adapter(
     program="llama-server",
     installer="benchctl.engines.llama_cpp.installation:LlamaCppInstaller",
     model_format="gguf",
+    usual=Usual(start_s=2.0, step_s=0.001),  # 0.4 ms on an H100, 1.6 to 3 on two cores
     own_methods=True,
     lists_types=True,
     interleaves=True,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.recipes.adapters import Adapter
+from benchctl.recipes.adapters import Adapter, Usual
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 
 
@@ -28,6 +28,7 @@ ADAPTER = Adapter(
     installer="benchctl.engines.transformers.engine:TransformersInstaller",
     converting_python="benchctl.engines.transformers.engine:converting_python",
     model_format="huggingface",
+    usual=Usual(start_s=14.0, step_s=0.012),  # on an H100
     sampling=frozenset({"repeat_penalty", "logit_bias"}),
     scored=frozenset({"repeat_penalty", "logit_bias"}),
     own_methods=True,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.recipes.adapters import SYNTHETIC, Adapter
+from benchctl.recipes.adapters import SYNTHETIC, Adapter, Usual
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.options import read_flags
 
@@ -79,6 +79,7 @@ ADAPTER = Adapter(
     program="vllm",
     installer="benchctl.engines.vllm.engine:VllmInstaller",
     model_format="huggingface",
+    usual=Usual(start_s=50.0, step_s=0.008),  # H100: 31 to 62 s and 4 to 11 ms; two cores: 52 s and 18 ms
     own_methods=True,
     speculation="benchctl.engines.vllm.command:recipe_problems",
     runs_code=frozenset({"custom_class"}),
