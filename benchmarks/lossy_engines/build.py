@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.compile import Build, find_toolchain
+from benchctl.engines.llama_cpp.compile import QUICK_BUILD, Build, find_toolchain
 from benchctl.engines.llama_cpp.installation import install
 from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
 from benchctl.engines.registry import InstallOptions
@@ -75,9 +75,10 @@ def _apply(source: Path, patch: Path, *options: str) -> None:
 
 def _compile(folder: Path, sound: Build) -> None:
     tools = find_toolchain(sound.backend)
+    quick = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"]
     tree = ["-S", str(folder / "source"), "-B", str(folder / "build")]
     subprocess.run(
-        [tools.cmake, *tree, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}", *sound.flags],
+        [tools.cmake, *tree, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}", *quick, *sound.flags],
         stdout=sys.stderr,
         check=True,
     )

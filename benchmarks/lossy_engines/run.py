@@ -11,6 +11,7 @@ differs between a sound arm and a wrong one. What comes out is an ordinary run o
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from benchctl.measurement.prepare import prepare
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.run import start_run
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, QuantizeSpec, Recipe, Sampling
+from benchctl.recipes.speculation import Speculation
 from benchmarks.bundled_runs import bundled_recipe, drafting, engine_spec, numbered_prompts, plain
 from benchmarks.lossy_engines.build import build
 
@@ -28,13 +30,17 @@ FAULTS = {
     "accept_within_0.1": "accept-within=0.1",
     "accept_within_0.3": "accept-within=0.3",
     "accept_within_1": "accept-within=1",
+    "bonus_row": "bonus=row,every=16",
     "kv_kept": "kv=kept",
     "state_kept": "state=kept",
+    "state_kept_once": "state=kept,once=2",
     "state_late": "state=late",
+    "penalties_skipped": "penalties=skipped",
     "counters_bonus": "counters=bonus",
     "counters_undrafted": "counters=undrafted",
 }
-"""Arms at depth 4, and their `--fault`. Those of the state do nothing to a model without a recurrent one."""
+"""Arms at depth 4, and their `--fault`. Those of the state do nothing to a model without a recurrent one, and
+`penalties_skipped` nothing without a penalty."""
 
 
 def main() -> None:
@@ -43,12 +49,16 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="the folder that the run's folder is made in")
     parser.add_argument("--target", default="bundled:tiny-hybrid")
     parser.add_argument("--draft", default="bundled:tiny-hybrid-draft")
-    parser.add_argument("--quantize", default="q4_0", help="of the bundled pair (q4_0); files are taken as they are")
+    parser.add_argument("--quantize", default="q4_0", help="of bundled models, or `none`; files are taken as they are")
     parser.add_argument("--suite", default="tiny.json", help="prompts; repeated with a number before each as needed")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--concurrency", type=int, default=1, help="requests in flight, of every arm")
     parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms, in this order")
+    parser.add_argument("--types", nargs="+", metavar="TYPE", help="sound arms of these types instead, at depth 4")
+    parser.add_argument("--unpatched", action="store_true", help="benchctl's own build, which has no faults")
+    parser.add_argument("--repeat-penalty", type=float, default=1.0)
+    parser.add_argument("--engine-args", default="", help="further arguments of every arm, in one string")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     prepared = prepare(_recipe(options), recipe_folder=options.results, trusted=True)
@@ -56,14 +66,16 @@ def main() -> None:
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
-    arms = [plain("baseline"), *(_arm(name) for name in options.only or (*SOUND, *FAULTS))]
+    typed = [_typed(kind) for kind in options.types or ()]
+    arms = [plain("baseline"), *(typed or map(_arm, options.only or (*SOUND, *FAULTS)))]
+    engine = engine_spec(None if options.unpatched else build(), env={"LLAMA_TRACE": "1"})
     return bundled_recipe(
         [arm.model_copy(update={"concurrency": options.concurrency}) for arm in arms],
         name="lossy-engines",
-        engine=engine_spec(build(), env={"LLAMA_TRACE": "1"}),
+        engine=engine.model_copy(update={"args": shlex.split(options.engine_args)}),
         models=ModelPair(target=_model(options.target, options), draft=_model(options.draft, options)),
         prompts=PromptsSpec(suite=str(numbered_prompts(options.results, options.prompts, options.suite))),
-        sampling=Sampling(max_tokens=options.max_tokens),
+        sampling=Sampling(max_tokens=options.max_tokens, repeat_penalty=options.repeat_penalty),
         blocks=1,
         warmup=0,
     )
@@ -73,8 +85,12 @@ def _arm(name: str) -> Arm:
     return drafting(name, "--fault", FAULTS[name]) if name in FAULTS else drafting(name, depth=SOUND[name])
 
 
+def _typed(kind: str) -> Arm:
+    return Arm(name=f"sound_{kind}", speculation=Speculation(type=kind, max=4))
+
+
 def _model(source: str, options: argparse.Namespace) -> ModelSpec:
-    if not source.startswith("bundled:"):
+    if not source.startswith("bundled:") or options.quantize == "none":
         return ModelSpec(source=source)
     return ModelSpec(source=source, quantize=QuantizeSpec(type=options.quantize, allow_requantize=True))
 
