@@ -1,8 +1,8 @@
 """What to do after a run: which arm to run with, of every group and task. One rule, read by everything that shows it.
 
-An arm is advised only where it is shown to be faster, its output is identical or consistent with the target, nothing of
-it is lossy by design, and there is evidence that it drafted. For all tasks together it is shown by the run's family of
-claims (`Verdict.speed`), for a task by an interval wide enough for all arms and tasks together.
+An arm is advised only where it is shown to be faster, its output is identical, exact or consistent with the target,
+nothing of it is lossy by design, and there is evidence that it drafted. For all tasks together it is shown by the run's
+family of claims (`Verdict.speed`), for a task by an interval wide enough for all arms and tasks together.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.results import (
     ALL_TASKS,
+    SOUND,
     Advice,
     AdviceReason,
     Analysis,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 EXAMPLE_PORT = 8080
 """A run gives every engine a port of its own; a command for starting it by hand uses this port."""
-SOUND = ("identical", "consistent with the target")
 ENOUGH_PROMPTS = 12
 """Fewer are no sample of prompts like these: with four, a fifth of which carries the gain, the interval holds the truth
 in 59 of 100 runs."""

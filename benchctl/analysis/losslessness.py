@@ -180,6 +180,61 @@ class ArmAudit(Result):
         return self.stated is not None and self.stated.chance >= ENOUGH_POWER
 
 
+class ReplayDeviation(Result):
+    """A token of an arm's answer that is not the likeliest where the target reads the arm's own batch."""
+
+    task: str
+    prompt_idx: int
+    index: int
+    """Of the token within the answer."""
+    token: int
+    likeliest: int
+    gap: float
+    """Nats by which the target prefers its likeliest token in that batch."""
+    step: int
+    """Of the answer, from 1; 0: the reading of the prompt."""
+    width: int
+    """Tokens of the batch."""
+    draft: int | None
+    """The token's position in the draft, from 1; `None` where the step took it from the target, after the draft."""
+
+
+class ArmReplay(Result):
+    """An arm's answers, read again by the target alone in the batches they were made in."""
+
+    arm: str
+    answers: int
+    """Distinct ones, by tokens and steps, that were replayed."""
+    of: int
+    """Distinct ones that there are, those that cannot be replayed among them."""
+    rounds: int
+    """Steps with a draft of the replayed ones."""
+    tokens: int
+    control: int
+    """The baseline's own distinct answers that were replayed."""
+    control_of: int
+    control_deviating: int
+    """Of the replayed ones, those that do not replay exactly."""
+    deviating: int = 0
+    """Tokens of the arm to which the target prefers another; counted where the control is exact."""
+    first: ReplayDeviation | None = None
+    """The first of them."""
+    evidence: str = ""
+    """What read, and why it computes what the measured engine does; the end of a sentence."""
+    lacking: str | None = None
+    """Why nothing, or not all, is decided, as the end of a sentence; `None` where all is."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every token of every answer is the likeliest of its row, and the baseline's own are, too."""
+        return self.lacking is None and self.first is None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the arm needs no other test."""
+        return self.lacking is None or self.first is not None
+
+
 class ControlTest(Result):
     """An arm's answers against a control's, by prompt, where scores of the target do not show its noise."""
 

@@ -16,6 +16,7 @@ from benchctl.analysis.conditions.results import Sweep
 from benchctl.analysis.frame import ALL_TASKS as ALL_TASKS
 from benchctl.analysis.losslessness import (
     ArmAudit,
+    ArmReplay,
     ControlTest,
     DetectionPower,
     FirstDivergence,
@@ -172,8 +173,9 @@ class Throughput(Result):
     prompt_tok_per_sec_median: float | None
 
 
-PromptClass = Literal["identical", "near-tie", "violation", "degenerate", "differs", "undetermined"]
-"""`differs` is a divergence that no replay has explained yet: it may be noise or a fault."""
+PromptClass = Literal["identical", "exact", "near-tie", "violation", "degenerate", "differs", "undetermined"]
+"""`differs` is a divergence that nothing has explained yet: it may be noise or a fault. `exact`: the answer differs,
+and every token is the likeliest where the target reads the arm's own batches."""
 
 
 class Comparison(Result):
@@ -206,14 +208,18 @@ class Comparison(Result):
         return () if self.divergence is None else (self.divergence, *self.other_divergences)
 
 
-LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
+LosslessVerdict = Literal["identical", "exact", "consistent with the target", "violation", "undetermined", "not judged"]
 """Whether an arm's output is the target's own, see docs/method.md. `not judged`: it cannot be, and nothing is wrong."""
-Accepted = Literal["identical", "consistent"]
+LOSSLESS: tuple[LosslessVerdict, ...] = ("identical", "exact")
+"""Every token is shown to be the target's own: as it answers alone, or as it computes in the arm's batches."""
+SOUND: tuple[LosslessVerdict, ...] = (*LOSSLESS, "consistent with the target")
+Accepted = Literal["identical", "exact", "consistent"]
 ACCEPTED: dict[Accepted, tuple[LosslessVerdict, ...]] = {
     "identical": ("identical",),
-    "consistent": ("identical", "consistent with the target"),
+    "exact": LOSSLESS,
+    "consistent": SOUND,
 }
-"""The verdicts that pass, by what `--accept` names."""
+"""The verdicts that pass, by what `--accept` names; `exact` where it is not given."""
 
 
 class Losslessness(Result):
@@ -240,7 +246,14 @@ class Losslessness(Result):
     """Of an identical arm, as far as the target's margins at its answers are scored; `None`: they are not."""
     power_lacking: str | None = None
     """Why `power` cannot be measured, as the end of a sentence; `None`: nothing has tried to."""
+    replay: ArmReplay | None = None
+    """`None`: nothing has tried to replay its answers."""
     scope: Scope | None = None
+
+    @property
+    def replayed(self) -> ArmReplay | None:
+        """The replay, where it decides the verdict: it then stands where else the power does."""
+        return self.replay if self.replay is not None and self.replay.decides else None
 
     @property
     def stated(self) -> DetectionPower | None:

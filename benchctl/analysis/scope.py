@@ -35,7 +35,7 @@ def find_scope(frame: Frame, arm: int, process: Counter[tuple[str, int, int]]) -
         prompt_tokens=_range(records, lambda record: record.prompt_tokens),
         answer_tokens=tokens,
         answer_characters=None if tokens else _range(records, lambda record: len(record.content or "")),
-        prompt_cache=_prompt_cache(manifest),
+        prompt_cache=prompt_cache(manifest),
         turn=1,
     )
 
@@ -61,7 +61,7 @@ def _temperature(manifest: Manifest | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _prompt_cache(manifest: Manifest | None) -> bool | None:
+def prompt_cache(manifest: Manifest | None) -> bool | None:
     """Return what the engine's adapter recorded, or the recipe's own choice."""
     if manifest is None:
         return None
@@ -84,7 +84,14 @@ def by_condition(rows: Iterable[T], scope_of: Callable[[T], Scope | None]) -> li
 def weakest(arms: Sequence[Losslessness]) -> Losslessness | None:
     """Return the identical arm of the least power."""
     identical = [arm for arm in arms if arm.verdict == "identical" and arm.differing_limit is not None]
-    return min(identical, key=lambda arm: arm.stated.chance if arm.stated else -1.0, default=None)
+    return min(identical, key=_strength, default=None)
+
+
+def _strength(arm: Losslessness) -> float:
+    """Return what orders identical arms by their evidence: none, a power, a replay of all rounds."""
+    if arm.replayed is not None:
+        return 2.0
+    return arm.stated.chance if arm.stated else -1.0
 
 
 def _condition(scope: Scope) -> tuple[object, ...]:

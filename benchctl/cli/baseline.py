@@ -42,7 +42,7 @@ def check(
     results: Results = Path("results"),
     arm: OnlyArms = None,
     fail_if: FailIf = None,
-    accept: Accept = "identical",
+    accept: Accept = "exact",
     junit: JUnit = None,
     as_json: JsonForTables = False,
     quiet: OnlyGates = False,

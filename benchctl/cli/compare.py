@@ -41,7 +41,7 @@ def compare(
     ] = None,
     arm: OnlyArms = None,
     fail_if: FailIf = None,
-    accept: Accept = "identical",
+    accept: Accept = "exact",
     junit: JUnit = None,
     as_json: JsonForTables = False,
     quiet: OnlyGates = False,
@@ -92,7 +92,7 @@ def parsed_gates(fail_if: Sequence[str] | None, accept: Accepted, junit: Path | 
     from benchctl.analysis.comparison.gates import parse_gate
 
     gates = [parse_gate(text) for text in fail_if or ()]
-    if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
+    if accept != "exact" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
     if junit and not gates:
         raise UsageError("There are no gates to write.", where="--junit", fix="Add --fail-if GATE.")

@@ -91,8 +91,13 @@ def _answer(analysis: Analysis) -> str:
         return "nothing could be compared."
     slow = {verdict.speed for verdict in drafted} <= {"slower", "within"}
     answer = "pays" if best.speed == "faster" else "does not pay" if slow else "undecided"
-    same = "every answer is" if {verdict.lossless for verdict in drafted} == {"identical"} else "NOT every answer is"
-    return f"{answer} ({best.speedup:.2f}× with {best.arm}; {same} identical): {_WHY[answer]}."
+    from benchctl.analysis.results import LOSSLESS
+
+    outputs = {verdict.lossless for verdict in drafted}
+    same = "every answer is identical" if outputs == {"identical"} else "NOT every answer is identical"
+    if "exact" in outputs and outputs <= {*LOSSLESS}:
+        same = "every answer is identical or exact"
+    return f"{answer} ({best.speedup:.2f}× with {best.arm}; {same}): {_WHY[answer]}."
 
 
 def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:

@@ -100,8 +100,8 @@ EngineBinary = Annotated[str | None, rare(metavar="PATH", help="The engine's bin
 ModelsDir = Annotated[Path | None, rare(metavar="DIR", help="Look for the models here first.", file_okay=False)]
 TrustRecipe = Annotated[bool, rare("--trust-recipe", help="Let it run code, read files, send keys.")]
 Accept = Annotated[
-    Literal["identical", "consistent"],
-    typer.Option(metavar="VERDICT", help="consistent: 0 also within the target's noise."),
+    Literal["identical", "exact", "consistent"],
+    typer.Option(metavar="VERDICT", help="The least that passes: identical, exact, or consistent."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 NoTables = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables.")]

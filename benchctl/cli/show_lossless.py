@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.results import LOSSLESS, Losslessness
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.score.session import Verified
@@ -29,7 +29,7 @@ def print_document(run: RunData, verified: Verified) -> None:
         "baseline": verified.outputs.baseline,
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
-        "lossless": verified.only("identical"),
+        "lossless": verified.only(*LOSSLESS),
         "arms": [arm.model_dump(by_alias=True) for arm in verdicts],
         "consistency": [arm.model_dump() for arm in consistency],
         "failed_cells": verified.outputs.failed_cells,
@@ -110,7 +110,7 @@ def _print_arm(out: Printout, judged: Losslessness) -> None:
     out.below(judged.reason)
     for noise in judged.noise:
         out.below(noise_sentence(noise), "dim")
-    scored = ("identical", "near-tie", "violation")
+    scored = ("identical", "exact", "near-tie", "violation")
     unscored = [
         comparison
         for comparison in judged.comparisons

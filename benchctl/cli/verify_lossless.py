@@ -24,7 +24,7 @@ def verify_lossless(
         float | None,
         typer.Option(min=0.1, metavar="MINUTES", help="At most so long.", show_default="as long as the run"),
     ] = None,
-    accept: options.Accept = "identical",
+    accept: options.Accept = "exact",
     offline: Annotated[bool, typer.Option("--offline", help="As --audit off: start no engine.")] = False,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
@@ -35,12 +35,13 @@ def verify_lossless(
     """Is every answer the target's own?
 
     An arm is `identical` where every answer is, in every block; missing, failed or damaged answers are undetermined.
-    Where answers differ, the target alone is launched again and scores whole answers: an arm is `consistent with the
-    target` where it differs from the target only as often, and by as little, as rounding would cause, and a `violation`
-    where it differs more. Where no arm differs, the target scores the answers to state the power. Scores are kept in
-    the run.
+    The target alone is launched again and replays every answer in the batches it was made in: an arm whose answers
+    differ is `exact` where every token is the likeliest there, and a `violation` where one is not. Where the engine
+    does not allow that, or the target's own answers do not replay exactly, the target scores whole answers: an arm is
+    `consistent with the target` where it differs only as often, and by as little, as rounding would cause. What was
+    read is kept in the run.
 
-    Exits with 0 when every compared arm is identical (or what --accept names), with 1 when any is not or is
+    Exits with 0 when every compared arm is identical or exact (or what --accept names), with 1 when any is not or is
     undetermined, with 3 when the engine failed and nothing could be verified.
     """
 

@@ -94,7 +94,8 @@ def rounds_contradiction(
     steps: Sequence[Sequence[int]], *, drafted: int | None, accepted: int | None, rounds: int | None
 ) -> str | None:
     """Return how the steps with a draft contradict an answer's counters; one that is `None` is not compared."""
-    if impossible := next((step for step in steps if not _possible(step)), None):
+    impossible = next((step for step in steps if not _possible(step)), None)
+    if impossible is not None:
         return f"no step can be {list(impossible)}"
     verified = [step for step in steps if step[0]]
     sums = {

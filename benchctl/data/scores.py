@@ -5,10 +5,12 @@ Every number that a verdict rests on is here, so that it can be computed again w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 from pydantic import Field, model_validator
 
 from benchctl.data.manifest import FileIdentity, Manifest
@@ -148,6 +150,60 @@ class NullPass(OfAnswer):
         return (*self.answer, self.width, self.first, self.skipped, self.slots)
 
 
+class ReplayedAnswer(OfAnswer):
+    """An answer that the target read again in the steps it was made in."""
+
+    steps_sha: str
+    """`sha256_steps` of them: an answer that other steps made is another."""
+    rows: int = Field(ge=0)
+    """The target's rows that its tokens were compared with: one a token."""
+    diverged: list[DivergedToken] = Field(default_factory=list)
+    """Tokens that are not the likeliest of their row."""
+
+    @property
+    def key(self) -> tuple[AnswerKey, str]:
+        """Which answer in which steps it is."""
+        return self.answer, self.steps_sha
+
+    @property
+    def deviations(self) -> list[DivergedToken]:
+        """Tokens to which the target prefers another; of equally likely ones it may have chosen either."""
+        return [token for token in self.diverged if token.gap > 0]
+
+    @model_validator(mode="after")
+    def _within_the_answer(self) -> ReplayedAnswer:
+        if any(token.index >= self.rows for token in self.diverged):
+            raise ValueError("it diverges beyond its end")
+        return self
+
+
+class ReplayTarget(Part):
+    """A target alone that replayed answers."""
+
+    arms: list[str]
+    """Whose answers it computes as the engine did; the baseline is among those of the first."""
+    command: list[str]
+    evidence: str
+    """What read, and why it computes what the measured engine does; the end of a sentence."""
+    program_sha256: str | None
+    """Of the program that the command starts."""
+    answers: list[ReplayedAnswer] = Field(default_factory=list)
+
+
+class Replays(Part):
+    """The answers of a run that the target read again in the steps they were made in."""
+
+    targets: list[ReplayTarget] = Field(default_factory=list)
+    lacks: dict[str, str] = Field(default_factory=dict)
+    """By arm, why its answers, or some of them, could not be replayed; the end of a sentence."""
+    seconds: float = 0.0
+
+
+def sha256_steps(steps: Sequence[Sequence[int]]) -> str:
+    """Return the SHA-256 (64 hex digits) of an answer's steps (`benchctl.data.record.Record.target_steps`) as JSON."""
+    return hashlib.sha256(msgspec.json.encode(steps)).hexdigest()
+
+
 class TargetScores(Part):
     """Everything that was read of a run's answers, with the engine that read it: the run's baseline, launched again."""
 
@@ -172,6 +228,8 @@ class TargetScores(Part):
     """Total time of scoring them."""
     answers: list[ScoredAnswer] = Field(default_factory=list)
     passes: list[NullPass] = Field(default_factory=list)
+    replays: Replays | None = None
+    """`None`: nothing has tried to replay."""
 
     @model_validator(mode="after")
     def _read_where_scored(self) -> TargetScores:

@@ -24,7 +24,11 @@ from benchctl.words.verdict import contrary
 
 MOST_ARMS = 6
 """Arms with a row of their own, unless another number is asked for."""
-CONSISTENT = "consistent: differs only where the model itself is undecided"
+NOT_IDENTICAL = {
+    "exact": "Exact: differs, and every token is what the target computes in the arm's own batches.",
+    "consistent with the target": "Consistent: differs only where the model itself is undecided.",
+}
+"""What two verdicts mean."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,8 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:
         sentences.append(accuracy_words.sentence(analysis.accuracy))
-    if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in rows):
-        sentences.append(f"{CONSISTENT}.".capitalize())
+    verdicts = {row.verdict.lossless for row in rows if row.verdict}
+    sentences += [sentence for verdict, sentence in NOT_IDENTICAL.items() if verdict in verdicts]
     return " ".join(sentences)
 
 

@@ -34,7 +34,11 @@ _ALONE: dict[GroupAction, str] = {
     "undecided": "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto).",
     "not comparable": "No advice: run at least three blocks on equal terms (--blocks auto).",
 }
-_CONSISTENT = "its output is consistent with the target, not identical"
+_REMARKS = {
+    "identical": "",
+    "exact": "its output is exact, not identical",
+    "consistent with the target": "its output is consistent with the target, not identical",
+}
 
 
 def action(group: GroupDecision) -> str:
@@ -102,4 +106,4 @@ def output(row: Advice) -> str:
 def _output_remark(row: Advice) -> str:
     """Return what is added on an output that is not identical."""
     remark = output(row)
-    return {"identical": "", "consistent with the target": _CONSISTENT}.get(remark, remark)
+    return _REMARKS.get(remark, remark)

@@ -193,7 +193,7 @@ def fidelity(analysis: Analysis) -> str:
     assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in unscored])
     unscored_verdicts = {
         word: [verdict.arm for verdict in verdicts if verdict.arm in unscored and verdict.lossless == word]
-        for word in ("consistent with the target", "violation", "undetermined")
+        for word in ("exact", "consistent with the target", "violation", "undetermined")
     }
     scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in unscored_verdicts.items() if arms)
     statement = assessed.replace("Every answer", f"{condition}, every answer")

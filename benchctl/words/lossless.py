@@ -10,7 +10,7 @@ from benchctl.text import first, plural
 from benchctl.words.sweep import OVERLAPPING, SAMPLED
 
 if TYPE_CHECKING:
-    from benchctl.analysis.losslessness import ArmAudit, ControlTest, NoiseFloor, Reason
+    from benchctl.analysis.losslessness import ArmAudit, ArmReplay, ControlTest, NoiseFloor, Reason
     from benchctl.analysis.results import Losslessness, SelfConsistency
     from benchctl.data.scores import TargetScores
 
@@ -31,9 +31,11 @@ PROMPTS = {
     "never-by-noise": "No noise of the target does that: its own answers never do.",
     "constrained": "The answers differ, and `{constraint}` constrains them: what the target scores without that "
     "constraint does not show which of them is its own.",
+    "replayed": "The answers differ, and every token of the arm's is the target's likeliest in the arm's own batches.",
     "degenerate-target": "The target's own answer is degenerate: it {fault}; the arm's differs.",
     "degenerate-alike": "The target's own answer is degenerate: it {fault}.",
     "degenerate": "The arm's answer {fault}; the target's own is sound.",
+    "degenerate-arm": "The answer {fault}.",
     "other-ending": "The answer differs in length or finish reason, with no token to score.",
     "one-sided-ids": "The texts are equal, but only one side has token ids.",
     "counts-differ": "The texts are equal, and the server's counts of their tokens are not: {baseline} for the "
@@ -70,6 +72,16 @@ UNSCORED = {
     "divergence-at-end": "one answer ends there without an end token, so there is nothing to score",
     "divergence-no-width": "the arm's verify width is not reported",
     "no-margin": "the margin could not be measured",
+    "replay-shared": "several requests shared a batch",
+    "replay-sampled": "answers are sampled",
+    "replay-baseline-speculates": "the baseline speculates itself",
+    "replay-cached": "the prompt cache was on, and from where a request read its prompt is not recorded",
+    "replay-unknown-steps": "its steps are not recorded",
+    "replay-no-steps": "the steps of the others are not recorded",
+    "replay-unfinished": "the time was over (`benchctl verify-lossless` continues)",
+    "replay-partial": "{replayed} of {of} answers were replayed: {reason}",
+    "replay-control": "the control is not exact, since {deviating} of {of} answers of the baseline do not replay",
+    "replay-control-partial": "{replayed} of {of} answers of the baseline, the control, were replayed: {reason}",
 }
 """Why answers, or a divergence, were not scored; each the end of a sentence."""
 
@@ -116,6 +128,8 @@ def prompt_sentence(reason: Reason) -> str:
         differ = plural(values["differing"], "differs", "differ")
         later = f"{values['differing']} of its {values['later']} later answers {differ} from the first"
         return f"The baseline does not reproduce its own answer from block to block: {later}."
+    if reason.code == "replay-deviates":
+        return f"{_deviation(values)}."
     if reason.code in _DIVERGENCES:
         return f"The answer differs from {values['unit']} {values['index']} on{_DIVERGENCES[reason.code](values)}."
     return PROMPTS[reason.code].format(**values)
@@ -232,6 +246,8 @@ def arm_sentence(reason: Reason, judged: Losslessness) -> str:
         return ARMS[reason.code].format(**reason.values, **_derived(reason.values))
     if reason.code in ("audit", "power") and judged.audit is not None:
         return audit_sentence(judged.audit) if reason.code == "audit" else power_sentence(judged.audit)
+    if reason.code == "replay" and judged.replay is not None:
+        return replayed_sentence(judged.replay)
     if reason.code == "control" and judged.control is not None:
         return control_sentence(judged.control)
     return _ARMS[reason.code](reason.values, judged)
@@ -386,6 +402,39 @@ def control_sentence(test: ControlTest) -> str:
         return f"{differ}, and noise does not explain it ({p})."
     chance = f"power {100 * test.power:.0f} % if it changed one answer in four" if test.power is not None else ""
     return f"{differ}. No violation found, {chance} ({p})."
+
+
+def replayed_sentence(replay: ArmReplay) -> str:
+    """Return what replaying an arm's steps showed, or why it decides nothing, in a sentence or two."""
+    if replay.first is not None:
+        others = f"; {replay.deviating - 1:,} further tokens deviate, too" if replay.deviating > 1 else ""
+        place = f"{replay.first.task}/{replay.first.prompt_idx}"
+        return (
+            f"Replayed in its own batches, {place} is not the target's own. {_deviation(vars(replay.first))}{others}."
+        )
+    if replay.lacking is not None:
+        return f"Its steps were not {'all ' if replay.answers else ''}replayed: {replay.lacking}."
+    return (
+        f"Replayed in its own batches on the target alone, all {_count(replay.tokens, 'token')} of "
+        f"{_count(replay.answers, 'answer')} ({_count(replay.rounds, 'round')}) are the likeliest: what differs is "
+        f"rounding, which depends on the width of a batch. The baseline's own {_count(replay.control, 'answer')}, the "
+        "control, replay exactly, too."
+    )
+
+
+def _deviation(values: dict[str, Any]) -> str:
+    """Return a token that the target does not choose in the arm's batch, with its place."""
+    where = f"step {values['step']}, a batch of {_count(values['width'], 'token')}"
+    if not values["step"]:
+        where = "the reading of the prompt"
+    elif values["draft"] is not None:
+        where += f": it accepted draft token {values['draft']}"
+    else:
+        where += ": it took the target's own after the draft" if values["width"] > 1 else ""
+    return (
+        f"Token {values['index']} is {values['token']}, and the target alone prefers {values['likeliest']} by "
+        f"{_nats(values['gap'])} nats there ({where})"
+    )
 
 
 def _p_value(p: float | None) -> str:

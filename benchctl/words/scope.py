@@ -44,8 +44,11 @@ def scope_sentence(scope: Scope, identical: Losslessness | None = None) -> str:
 
 
 def _power(identical: Losslessness) -> str:
-    """Return the power of an identical arm, or how to measure it, or why that cannot be."""
+    """Return the replay of an identical arm or its power, or how to measure that, or why it cannot be."""
     stated = identical.stated
+    if identical.replayed is not None:
+        rounds = identical.replayed.rounds
+        return f"{'its one round replays' if rounds == 1 else f'all {rounds:,} rounds replay'} exactly"
     if stated is not None:
         enough = stated.chance >= ENOUGH_POWER or not can_be_shown(stated)
         needed = "" if enough else f", {percent(ENOUGH_POWER)} with about {stated.prompts:,} prompts"

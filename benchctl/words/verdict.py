@@ -19,6 +19,7 @@ _DOUBTS: dict[SpeedDoubt, str] = {
     "no equal pair": "but no answer is as long as the baseline's, so they are not the same work",
 }
 _OUTPUT = {
+    "exact": "Its output differs from the baseline's, and is exact",
     "consistent with the target": "Its output differs, consistently with the target",
     "violation": "Its output is not the target's own",
     "undetermined": "Whether its output is the target's own is undetermined",

@@ -15,7 +15,7 @@ from benchctl.words import lossless as words
 
 ROOM = Path(__file__).parents[2] / "benchctl" / "lossless"
 PER_CALL = {"flawed", "unstable", "few-prefixes", "no-noise", "few", "unchanged", "quantile",
-            "audit", "power", "control"}  # fmt: skip
+            "audit", "power", "control", "replay", "replay-deviates"}  # fmt: skip
 """Codes whose text a function makes."""
 
 

@@ -197,7 +197,7 @@ class ArmTest:
         return any(variance.value for variance in self.change.variances)
 
 
-def check_gates(gates: Sequence[Gate], comparison: RunComparison, accept: Accepted = "identical") -> list[GateResult]:
+def check_gates(gates: Sequence[Gate], comparison: RunComparison, accept: Accepted = "exact") -> list[GateResult]:
     """Check a comparison against all gates of a command; `accept`: which verdicts `lossy` lets pass."""
     other_machine = tuple(comparison.other_machine)
     skipped = {gate for gate in gates if gate.word != "lossy" and KINDS[gate.word].absolute and other_machine}

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.results import LOSSLESS, Losslessness
 from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
@@ -29,7 +29,7 @@ PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 NAMESPACE = "benchctl"
 """Of signatures: made for something else, it does not count."""
 _MOST_BYTES = 1 << 24
-RESULTS = {"identical": "PASSED", "consistent with the target": "WARNED"}
+RESULTS = {**dict.fromkeys(LOSSLESS, "PASSED"), "consistent with the target": "WARNED"}
 """By verdict; every other verdict, and a run without any, is FAILED."""
 
 
@@ -84,6 +84,7 @@ def _verdict(row: Losslessness) -> dict[str, Any]:
             "divergences_in_1000_tokens_beyond_noise_at_most": audit.excess_limit if audit is not None else None,
         },
         "power": None if stated is None else {"fault_nats": stated.nats, "chance": stated.chance},
+        "replay": None if row.replay is None else row.replay.model_dump(mode="json", exclude={"arm"}),
     }
 
 

@@ -27,6 +27,7 @@ from benchctl.words.lossless import noise_method, unscored
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
+    from benchctl.lossless.judge.replay import JudgedReplay
 
 FEWEST = 20
 FEWEST_CHANGES = 5
@@ -49,6 +50,8 @@ class Evidence:
     """The same for single answers, by task and index."""
     audits: Mapping[str, ArmAudit] = field(default_factory=dict)
     """The audit of every arm that is not token-identical throughout."""
+    replays: Mapping[str, JudgedReplay] = field(default_factory=dict)
+    """What the replay of an arm's steps shows, of every arm that it was tried for."""
     controls: Mapping[str, ControlTest] = field(default_factory=dict)
     """The test against a control of every arm with answers that no score decides."""
     unscored: Reason | None = None

@@ -46,6 +46,16 @@ class Endings:
             return because("other-text")
         return broken
 
+    def without_end(self, ours: Record) -> Reason | None:
+        """Return that an answer stopped at a token that ends none: by a stop string, or too early; `None`: it did not.
+
+        Unlike `broken_by` it shows no fault by itself, since no token tells of a stop string.
+        """
+        tokens = ours.token_ids
+        if ours.finish_reason != "stop" or not tokens or not self.ends or tokens[-1] in self.ends:
+            return None
+        return because("no-end", token=tokens[-1])
+
     def _broken_end(self, theirs: Record, ours: Record) -> Reason | None:
         tokens = ours.token_ids
         if not tokens or not self.ends:
@@ -55,9 +65,7 @@ class Endings:
             return because("beyond-end", count=len(tokens) - early - 1, token=tokens[early])
         # After a divergence it may have ended with a stop string of the server's, which no token tells.
         goes_on = theirs.token_ids is not None and theirs.token_ids[: len(tokens)] == tokens
-        if ours.finish_reason == "stop" and tokens[-1] not in self.ends and goes_on:
-            return because("no-end", token=tokens[-1])
-        return None
+        return self.without_end(ours) if goes_on else None
 
     def _broken_limit(self, record: Record) -> Reason | None:
         count = record.tokens_listed  # a server's count alone condemns nobody

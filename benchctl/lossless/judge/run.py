@@ -15,7 +15,7 @@ Pure: reads no file beyond the run's own, and equal records give equal numbers. 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from benchctl.analysis.analyse import Condition, analyse, conditions_of
@@ -33,6 +33,7 @@ from benchctl.data.store import RunData
 from benchctl.lossless.judge.audit import NOT_SCORED, NOT_VERIFIED, audit_parts, stated_nats
 from benchctl.lossless.judge.control import find_controls
 from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_evidence
+from benchctl.lossless.judge.replay import ArmSteps, JudgedReplay, judge_replays, select_steps
 from benchctl.lossless.judge.selection import Selection, select_answers
 from benchctl.lossless.judge.verdicts import greedy, judge_arm, plainly_equal
 from benchctl.recipes.adapters import SYNTHETIC
@@ -75,7 +76,9 @@ def _judge(
         scores[scored[0].group.run.part] = scored[1].scores
     if reason.code in ("not-verified", "offline"):
         reason = next(filter(None, (changed_scores(run) for run, _ in parts)), reason)
-    selections = [(scores[run.part], select_answers(groups, names)) for run, groups in parts]
+    replays = _judge_replays(parts, scores, names)
+    undecided = [name for name in names if name not in replays or not replays[name].summary.decides]
+    selections = [(scores[run.part], select_answers(groups, undecided)) for run, groups in parts]
     audits = audit_parts(selections, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
     processes = by_process(record for condition in conditions for record in condition.group.run.records)
     controls = find_controls(conditions, names, scores, audits)
@@ -87,7 +90,7 @@ def _judge(
         else:
             evidence = find_evidence(condition.group.run, frame.arms[frame.baseline])
         unscored = None if reason in (NOT_VERIFIED, NOT_SCORED) else reason
-        evidence = replace(evidence, audits=audits, controls=controls, unscored=unscored)
+        evidence = replace(evidence, audits=audits, replays=replays, controls=controls, unscored=unscored)
         for arm in condition.compared:
             if frame.arms[arm] in names:
                 of_arm = condition.of(arm)
@@ -95,6 +98,21 @@ def _judge(
                 scope = find_scope(of_arm.frame, arm, processes)
                 verdicts[frame.arms[arm]] = worded(verdict.model_copy(update={"scope": scope}))
     return verdicts
+
+
+def _judge_replays(
+    parts: Sequence[tuple[RunData, list[tuple[ConditionRun, Frame]]]],
+    scores: Mapping[str | None, TargetScores | None],
+    names: Sequence[str],
+) -> dict[str, JudgedReplay]:
+    """Return what was replayed of the named arms, by arm; nothing of a part of which nothing has tried to."""
+    judged: dict[str, JudgedReplay] = {}
+    for run, groups in parts:
+        of_part = scores[run.part]
+        if of_part is not None and of_part.replays is not None:
+            for group, frame in groups:
+                judged |= judge_replays(group, frame, of_part.replays, names)
+    return judged
 
 
 def _compared_of(conditions: Sequence[Condition]) -> list[str]:
@@ -117,6 +135,10 @@ def _judge_condition(condition: Condition, arm: int, evidence: Evidence, *, any_
     else:
         audit = evidence.audits.get(name)
         verdict = judge_by_scores(group, frame, answers, arm, judged_elsewhere=any_judged, audit=audit)
+        replayed = evidence.replays.get(name)
+        if replayed is not None and verdict.audit is not None:
+            reasons = (*verdict.reasons, because("replay"))
+            verdict = verdict.model_copy(update={"replay": replayed.summary, "reasons": reasons})
     verdict = attribute(_controlled(verdict, evidence.controls.get(name)), frame, answers)
     if group.run.integrity.reason is not None and verdict.verdict != "not judged":
         damaged = because("damaged-evidence", message=group.run.integrity.reason)
@@ -334,9 +356,15 @@ class OutputComparison:
         return [f"{name}: {reason}" for frame in self.frames for name, reason, _ in failed_cells(frame)]
 
     @property
-    def selection(self) -> Selection:
-        """The answers that an audit scores."""
-        return select_answers(self.parts, self._chosen)
+    def steps(self) -> list[list[ArmSteps]]:
+        """What can be replayed, by condition: the answers of its baseline, then those of each arm."""
+        selected = [select_steps(group, frame, self._chosen) for group, frame in self.parts]
+        return [steps for steps in selected if len(steps) > 1 and steps[0].lacks is None]
+
+    def selection(self, verdicts: Iterable[Losslessness]) -> Selection:
+        """Return the answers that an audit scores: of the arms that replay does not decide by these verdicts."""
+        decided = {row.arm for row in verdicts if row.replay is not None and row.replay.decides}
+        return select_answers(self.parts, [name for name in self._chosen if name not in decided])
 
     def verdicts(self, evidence: Evidence | None = None, *, reason: Reason = NOT_VERIFIED) -> list[Losslessness]:
         """Judge every arm. `evidence`: what was scored, in place of what is stored; `reason`: why what is not scored

@@ -5,7 +5,9 @@ within a block, over every block. Every prompt gets the first class that applies
 
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
     violation      an answer ends as greedy decoding never does (see `Endings`)
+    violation      a token is not the target's likeliest in the arm's own batch (see `replay`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
+    exact          an answer differs, and every token of it is the target's likeliest in the arm's own batch
     degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `divergence`)
     violation      an answer differs, and noise does not explain it
@@ -13,7 +15,8 @@ within a block, over every block. Every prompt gets the first class that applies
     undetermined   a record is missing, failed, cut off or damaged
     identical      text and tokens are equal in every block; where the target's own answer is degenerate, that is named
 
-What an arm's divergences are together is found by scoring its whole answers alone (see `audit`).
+An arm whose every answer replays so is `exact`. Of the others, what their divergences are together is found by scoring
+whole answers alone (see `audit`).
 """
 
 from __future__ import annotations
@@ -27,7 +30,16 @@ import numpy as np
 from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
 from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.losslessness import ArmAudit, DetectionPower, FirstDivergence, NoiseFloor, Reason, because
+from benchctl.analysis.losslessness import (
+    ArmAudit,
+    ArmReplay,
+    DetectionPower,
+    FirstDivergence,
+    NoiseFloor,
+    Reason,
+    ReplayDeviation,
+    because,
+)
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 from benchctl.lossless.judge.audit import PROPOSED, power_of_equality, stated_nats
@@ -60,24 +72,33 @@ def judge_arm(
     evidence = evidence or Evidence()
     plain = plainly_equal(frame, answers, arm)
     rules = Endings() if plain.all() or not greedy(frame) else endings_of(frame)
+    replayed = evidence.replays.get(frame.arms[arm])
+    deviations = replayed.deviations if replayed is not None else {}
     comparisons = [
-        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, evidence, rules)
-        for prompt in range(len(frame.prompts))
+        _identical(frame, arm, number)
+        if plain[number] and prompt not in deviations
+        else _compare(frame, answers, arm, number, evidence, rules)
+        for number, prompt in enumerate(frame.prompts)
     ]
     counts = Counter(comparison.outcome for comparison in comparisons)
     total, differs = len(comparisons), any(_differs(comparison) for comparison in comparisons)
+    replay = replayed.summary if replayed is not None else None
+    by_replay = (because("replay"),) if replay is not None else ()
     fields: dict[str, object] = {"verdict": "undetermined"}
     if speculates(frame, frame.baseline):
         fields["reasons"] = (because("baseline-speculates", identical=counts["identical"], prompts=total),)
     elif differs:
         audit = evidence.audits.get(frame.arms[arm])
-        fields["verdict"], details = _of_differing(comparisons, audit)
+        fields["verdict"], details = _of_differing(comparisons, audit, replay)
         fields["reasons"] = (_differing(comparisons), *details)
         fields |= {"audit": audit, "noise": _noise(frame, arm, comparisons, evidence)}
+    elif deviations:
+        fields |= {"verdict": "violation", "reasons": by_replay}
     elif counts["identical"] == total > 0 and not lost_lines:
         limit = 1 - DOUBT ** (1 / total)
-        power = _power(frame, arm, evidence)
-        lacking = None if power else _power_lacking(frame, arm, evidence)
+        exact = replay is not None and replay.exact  # which shows more than a power does
+        power = None if exact else _power(frame, arm, evidence)
+        lacking = None if power or exact else _power_lacking(frame, arm, evidence)
         fields = {
             "verdict": "identical",
             "reasons": (_identical_throughout(frame, comparisons, limit),),
@@ -87,7 +108,8 @@ def judge_arm(
             "power_lacking": unscored(lacking) if lacking else None,
         }
     else:
-        fields["reasons"] = (because("undetermined", prompts=total, lost_lines=lost_lines),)
+        fields["reasons"] = (because("undetermined", prompts=total, lost_lines=lost_lines), *by_replay)
+    fields["replay"] = replay
     return Losslessness.model_validate(
         {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **fields}
     )
@@ -164,16 +186,23 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
     flaws += more_flaws
     pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
     unequal = [pair for pair in pairs if not same_answer(*pair)]
+    replayed = evidence.replays.get(frame.arms[arm])
+    deviation = replayed.deviations.get((task, index)) if replayed is not None else None
     constraint, divergences = frame.constrained.get((task, index)), list[Judged]()
     if greedy(frame) and constraint is None:
         divergences = _judge_divergences(frame, unequal, evidence)
     if (doubt := _not_comparable(pairs, flaws, list(theirs.values()))) is not None:
         outcome: PromptClass = "undetermined"
         reasons: tuple[Reason, ...] = (doubt,)
-    elif unequal:
+    elif unequal or deviation is not None:
         broken = partial(rules.broken_by, constrained=constraint is not None)
         rule = next((broken_rule for pair in unequal if (broken_rule := broken(*pair))), None)
-        outcome, reasons = _of_unequal(unequal[0], divergences, rule, constraint, is_greedy=greedy(frame))
+        if rule is None and deviation is not None:
+            outcome, reasons = "violation", (_deviates(deviation),)
+        elif rule is None and replayed is not None and (task, index) in replayed.exact:
+            outcome, reasons = _of_exact([ours for _, ours in unequal], rules)
+        else:
+            outcome, reasons = _of_unequal(unequal[0], divergences, rule, constraint, is_greedy=greedy(frame))
     else:
         outcome, reasons = _of_equal(pairs, flaws)
     shown = [divergence for _, _, divergence in divergences] or list(
@@ -236,6 +265,20 @@ def _not_comparable(pairs: list[Pair], flaws: list[str], theirs: list[Record]) -
         return because("prompts-differ")
     changed = sum(not same_answer(theirs[0], later) for later in theirs[1:])
     return because("unstable", differing=changed, later=len(theirs) - 1) if changed else None
+
+
+def _deviates(deviation: ReplayDeviation) -> Reason:
+    """Return that a token is not the target's own, with its place in the answer and in its step."""
+    return because("replay-deviates", **deviation.model_dump(exclude={"task", "prompt_idx"}))
+
+
+def _of_exact(differing: list[Record], rules: Endings) -> Outcome:
+    """Return the class of a prompt whose answers differ and replay exactly; its end token would be among them."""
+    early = next(filter(None, map(rules.without_end, differing)), None)
+    if early is not None:
+        return "undetermined", (early,)
+    fault = next(filter(None, map(degeneration, differing)), None)
+    return "exact", (because("replayed"), *((because("degenerate-arm", fault=fault),) if fault else ()))
 
 
 def _of_unequal(
@@ -308,16 +351,25 @@ def _differing(comparisons: list[Comparison]) -> Reason:
     )
 
 
-def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, tuple[Reason, ...]]:
-    """Return the verdict on an arm that differs somewhere, and what its whole answers show."""
+def _of_differing(
+    comparisons: list[Comparison], audit: ArmAudit | None, replay: ArmReplay | None = None
+) -> tuple[LosslessVerdict, tuple[Reason, ...]]:
+    """Return the verdict on an arm that differs somewhere, and what replay and its whole answers show."""
     outcomes = {comparison.outcome for comparison in comparisons}
+    replayed = (because("replay"),) if replay is not None else ()
+    if replay is not None and replay.decides:
+        if replay.first is not None or "violation" in outcomes:
+            return "violation", replayed
+        return "exact" if outcomes <= {"identical", "exact"} else "undetermined", replayed
     if audit is None:
-        return ("violation", ()) if "violation" in outcomes else ("undetermined", (because("not-audited"),))
+        not_audited = (because("not-audited"), *replayed)
+        return ("violation", ()) if "violation" in outcomes else ("undetermined", not_audited)
     if "violation" in outcomes or audit.violates:
         return "violation", () if audit.lacking else (because("audit"),)
     if audit.lacking or outcomes & {"differs", "undetermined"}:
-        return "undetermined", (because("audit"),)
-    return "consistent with the target" if audit.shows else "undetermined", (because("power"), because("audit"))
+        return "undetermined", (because("audit"), *replayed)
+    tested = (because("power"), because("audit"), *replayed)
+    return "consistent with the target" if audit.shows else "undetermined", tested
 
 
 def _noise(frame: Frame, arm: int, comparisons: list[Comparison], evidence: Evidence) -> tuple[NoiseFloor, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
-from benchctl.data.manifest import ArmIdentity, Manifest
+from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
+from benchctl.data.record import sha256_text
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
 from benchctl.engines.base import (
@@ -21,6 +22,8 @@ from benchctl.engines.base import (
     Launch,
     Rendered,
     Renders,
+    Replayer,
+    ReplayingEngine,
     Scorer,
     ScoringEngine,
     SlotScorer,
@@ -28,7 +31,7 @@ from benchctl.engines.base import (
 )
 from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
-from benchctl.lossless.judge.selection import unchanged_prompts
+from benchctl.lossless.judge.selection import Answer, unchanged_prompts
 from benchctl.measurement.cell import fresh_log, running, scoring
 from benchctl.measurement.prepare import require_permitted
 from benchctl.measurement.requests import render
@@ -39,11 +42,18 @@ from benchctl.models.sources import ModelSearch
 from benchctl.permissions import is_own_command, permit
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
+from benchctl.recipes.speculation import takes_draft
 from benchctl.text import one_line
+
+RENDERED_DIFFERENTLY = "the engine now renders the prompt differently"
 
 
 class RelaunchError(Exception):
     """Why a baseline cannot be launched as it was: a sentence for people."""
+
+
+def _no_launch(arm: str) -> Launch:
+    raise RelaunchError(f"the command line of {arm} is not known")
 
 
 @dataclass(frozen=True)
@@ -60,10 +70,28 @@ class Relaunch:
     """Why the others are not here."""
     context_length: int | None = None
     context_text: str = ""
+    kind: str = ""
+    """Of the engine."""
+    launch_of: Callable[[str], Launch] = field(default=_no_launch)
+    """From an arm's name to its own command line with the files of today. Raises RelaunchError."""
 
     def render(self, scorer: Renders, prompt: Prompt) -> Rendered:
         """Return a prompt as the model got it, in the length that the run gave it. Raises EngineError."""
         return render(scorer, prompt, self.context_length, self.context_text)
+
+    def prompt_of(self, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
+        """Return the tokens of the prompt that was answered; `None` where that is not what it renders to now."""
+        prompt = self.prompts.get((answer.task, answer.prompt_idx))
+        if prompt is None:
+            return None
+        rendered = self.render(scorer, prompt)
+        same_text = answer.prompt_sha is None or sha256_text(rendered.text) == answer.prompt_sha
+        same_length = answer.prompt_tokens is None or len(rendered.token_ids) == answer.prompt_tokens
+        return rendered.token_ids if same_text and same_length else None
+
+    def no_prompt_of(self, answer: Answer) -> str:
+        """Return why `prompt_of` is `None`, as the end of a sentence."""
+        return RENDERED_DIFFERENTLY if (answer.task, answer.prompt_idx) in self.prompts else self.prompts_lack
 
     @contextmanager
     def scorer(self, folder: Path, name: str) -> Iterator[Scorer]:
@@ -88,6 +116,16 @@ class Relaunch:
             scorer = self.engine.start_slot_scorer(self.launch, log, self.sampling)
             with running(scorer, log):
                 yield scorer
+
+    @contextmanager
+    def replayer(self, folder: Path, launch: Launch) -> Iterator[Replayer]:
+        """As `scorer`, with a target that replays answers; `launch` is one of `ReplayingEngine.replay_launch`."""
+        assert isinstance(self.engine, ReplayingEngine), "the caller checks it"
+        with _only_writer(folder):
+            log = fresh_log(folder, "replay")[1]
+            replayer = self.engine.start_replayer(launch, log, self.sampling)
+            with running(replayer, log):
+                yield replayer
 
 
 class Target:
@@ -229,9 +267,19 @@ def relaunch(
                 f"its command line has words that its recipe does not ask for: {shown}. Read the run's manifest; if "
                 "you trust its writer, add --trust-recipe"
             )
+
+    def launch_of(name: str) -> Launch:
+        identity = next((planned for planned in manifest.arms if planned.name == name), None)
+        if identity is None or not identity.argv:
+            raise RelaunchError(f"the manifest has no command line of {name}")
+        own, more = _same_process(engine, recipe.arm(name), manifest, identity, models_dir)
+        if more and not trusted:
+            raise RelaunchError(f"the command line of {name} has words that its recipe does not ask for")
+        return own
+
     prompts, lack = _prompts(manifest, recipe, home)
-    text = context_of(recipe, home)
-    return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text)
+    text, kind = context_of(recipe, home), recipe.engine.kind
+    return Relaunch(engine, launch, recipe.sampling, prompts, lack, arm.context_length, text, kind, launch_of)
 
 
 def _same_endpoint(engine: Engine, arm: Arm, manifest: Manifest) -> Launch:
@@ -248,15 +296,18 @@ def _same_endpoint(engine: Engine, arm: Arm, manifest: Manifest) -> Launch:
 def _same_process(
     engine: Engine, arm: Arm, manifest: Manifest, recorded: ArmIdentity, models_dir: Path | None
 ) -> tuple[Launch, list[str]]:
-    """Return the baseline's command line with the files of today, and what of it benchctl would not write."""
+    """Return an arm's command line with the files of today, and what of it benchctl would not write."""
     capabilities = engine.probe()
     if any(capabilities.details.get(part) != manifest.engine.details.get(part) for part in ("sha256", "siblings")):
         raise RelaunchError(f"the engine at {capabilities.binary} is not the one that ran (its hash differs)")
-    model = str(Path(manifest.target.path or "").expanduser())
-    target = _target(manifest, Path(model), models_dir)
-    launch = engine.launch(arm, ResolvedPair(target, None))
+    target, draft = _model(manifest.target, models_dir), None
+    moved = {str(Path(manifest.target.path or "").expanduser()): str(target.path)}
+    if manifest.draft is not None and takes_draft(recorded.types):
+        draft = _model(manifest.draft, models_dir)
+        moved[str(Path(manifest.draft.path or "").expanduser())] = str(draft.path)
+    launch = engine.launch(arm, ResolvedPair(target, draft))
     arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in recorded.argv]
-    argv = [str(target.path) if word == model else word for word in arguments[1:]]
+    argv = [moved.get(word, word) for word in arguments[1:]]
     unexpected = _beyond([*recorded.argv[:1], *argv], launch.argv)
     return Launch((str(capabilities.binary), *argv), launch.env, launch.set_by_us), unexpected
 
@@ -285,25 +336,24 @@ def _recorded_binary(recorded: str) -> str:
     return str(path.absolute())
 
 
-def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> ResolvedModel:
-    """Find the target's files where the manifest has them, or in `models_dir`, and check every hash.
+def _model(model: ModelIdentity, models_dir: Path | None) -> ResolvedModel:
+    """Find a model's files where the manifest has them, or in `models_dir`, and check every hash.
 
     Those of a Hugging Face model lie in a folder; what was derived from a file that benchctl ships is made again.
     """
-    names = [identity.name for identity in manifest.target.files]
+    first = Path(model.path or "").expanduser()
+    names = [identity.name for identity in model.files]
     in_folder = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)
     home = first if in_folder else first.parent
     folders = [folder.expanduser() for folder in (models_dir, home) if folder is not None]
     if in_folder and models_dir is not None:
         folders.insert(0, models_dir.expanduser() / first.name)
-    if in_folder and not home.is_dir() and manifest.target.source.startswith("bundled:"):
-        folders.append(ModelSearch(Path.cwd()).folder(manifest.target.source))
-    if (
-        not in_folder and manifest.target.source.startswith("bundled:") and not first.is_file()
-    ):  # padded, and removed since
-        folders += [file.parent for file in ModelSearch(Path.cwd()).files(manifest.target.source)]
+    if in_folder and not home.is_dir() and model.source.startswith("bundled:"):
+        folders.append(ModelSearch(Path.cwd()).folder(model.source))
+    if not in_folder and model.source.startswith("bundled:") and not first.is_file():  # padded, and removed since
+        folders += [file.parent for file in ModelSearch(Path.cwd()).files(model.source)]
     files = []
-    for identity in manifest.target.files:
+    for identity in model.files:
         candidates = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
         if not candidates:
             raise RelaunchError(f"the model file {identity.name} is not here; name its folder with --models-dir")
@@ -316,7 +366,7 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None) -> Resolve
     places = {file.path.parent for file in files}
     if in_folder and len(places) > 1:
         raise RelaunchError(f"the model's files are in {len(places)} folders; name the one that has all: --models-dir")
-    return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if in_folder else None)
+    return ResolvedModel(model.source, tuple(files), folder=places.pop() if in_folder else None)
 
 
 def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tuple[str, int], Prompt], str]:

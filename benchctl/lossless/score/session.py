@@ -7,8 +7,7 @@ single file takes what it reads, so that judging it again launches no engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -17,22 +16,19 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
-from benchctl import __version__
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import because
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
-from benchctl.data.identity import home_relative
 from benchctl.data.machines import AXIS as MACHINE
-from benchctl.data.record import sha256_text
-from benchctl.data.scores import SCORES, AnswerKey, TargetScores, of_part
-from benchctl.data.store import MANIFEST, RunData
-from benchctl.data.writer import write_scores
-from benchctl.engines.base import PrefillScorer, Renders, Scorer
+from benchctl.data.scores import AnswerKey, TargetScores
+from benchctl.data.store import RunData
+from benchctl.engines.base import PrefillScorer, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.judge.audit import NOT_SCORED
 from benchctl.lossless.judge.divergence import NOT_REPLAYED
 from benchctl.lossless.judge.run import OutputComparison
-from benchctl.lossless.judge.selection import Answer, Selection
+from benchctl.lossless.judge.selection import Selection
+from benchctl.lossless.score.keeping import KeptScores, Show
 from benchctl.lossless.score.plan import (
     AnswerPlan,
     AnswerToScore,
@@ -53,24 +49,19 @@ from benchctl.lossless.score.reading import (
     score,
 )
 from benchctl.lossless.score.relaunch import Relaunch, ScoringOutcome, Target
+from benchctl.lossless.score.replaying import replay_run
 from benchctl.measurement.progress import shown_steps
-from benchctl.measurement.recording import now
 from benchctl.measurement.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
 from benchctl.text import spoken
 
-KEPT_EVERY_S = 5.0
-"""The file is written whole; a killed benchctl loses no more than this."""
 LEAST_S = 45.0
 """The whole answers of a run of a few seconds may be scored for so long."""
 SHARED_S = 20.0
 """At least so long the noise of shared batches is measured."""
-_RENDERED_DIFFERENTLY = "the engine now renders the prompt differently"
 
 Announce = Callable[[ScoringPlan], None]
 """Called once, before whole answers are read, with what will be."""
-Show = Callable[[str, int, int], None]
-"""Called with what comes next, and how many answers or prompts of how many are done."""
 
 
 OFFLINE = because("divergence-offline")
@@ -175,7 +166,15 @@ def _verified(run: RunData, request: Request) -> Verified:
 def _scored(target: Target, outputs: OutputComparison, request: Request) -> Verified:
     """Score a run's divergences that are not scored yet, then whole answers, and judge it."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
-    stored_verdicts = [verdict for verdict in outputs.verdicts() if verdict.arm in outputs.frame.arms]
+    budget_s = session.budget_s(request.budget_min)
+    if request.depth == "full":
+        with shown_steps("Replaying", quiet=request.quiet) as show:
+            taken_s = replay_run(session, outputs.steps, show, budget_s)
+        budget_s = max(LEAST_S if request.budget_min is None else 0.0, budget_s - taken_s)
+        evidence = replace(evidence, scores=session.scores, noise={})
+    verdicts = outputs.verdicts(evidence)
+    open_verdicts = [row for row in verdicts if row.replay is None or not row.replay.decides]
+    stored_verdicts = [verdict for verdict in open_verdicts if verdict.arm in outputs.frame.arms]
     prefixes = prefixes_to_score(outputs.frame, stored_verdicts)
     if any(prefix.divergences for prefix in prefixes) and not _is_scored(stored_verdicts):
         with shown_steps("Scoring what differs", quiet=request.quiet) as show:
@@ -189,14 +188,14 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
         }
         evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
     unscored = DIVERGENCES_ALONE
-    differing = outputs.selection
+    differing = outputs.selection(verdicts)
     selection = differing if differing.arms else differing.equal_alone()
     if request.depth == "full" and selection.arms:
         with shown_steps("Scoring whole answers", quiet=request.quiet) as show:
             outcome = session.score_answers(
                 selection,
                 show,
-                budget_s=None if request.budget_min is None else 60 * request.budget_min,
+                budget_s=budget_s,
                 announce=None if request.quiet else _announce,
             )
         unscored = because("failed", message=outcome.reason) if outcome.reason else NOT_SCORED
@@ -238,15 +237,8 @@ def _is_scored(verdicts: list[Losslessness]) -> bool:
     return all(divergence.noise_floor is not None for divergence in scorable)
 
 
-class ScoringSession:
+class ScoringSession(KeptScores):
     """Adds to a run's scores; everything that is read is kept in the run's folder, however reading ends."""
-
-    def __init__(self, target: Target, stored: TargetScores | None) -> None:
-        self.scores = stored
-        """With everything that was there before; `None` when nothing is known."""
-        self._target = target
-        self._changed = False
-        self._written_at = time.monotonic()
 
     def score_prefixes(self, answers: Sequence[AnswerToScore], show: Show) -> ScoringOutcome:
         """Score the divergences of `answers` and a sample of prefixes without any.
@@ -255,7 +247,7 @@ class ScoringSession:
         """
         outcome = ScoringOutcome()
         with outcome.keeping_failures():
-            relaunch = self._target.again()
+            relaunch = self.target.again()
             usable = [answer for answer in answers if (answer.task, answer.prompt_idx) in relaunch.prompts]
             lacking = {(answer.task, answer.prompt_idx) for answer in answers} - relaunch.prompts.keys()
             outcome.by_answer = dict.fromkeys(lacking, relaunch.prompts_lack)
@@ -264,40 +256,44 @@ class ScoringSession:
             if not plans:
                 return outcome
             show("starting the target alone", 0, len(plans))
-            with self._target.scorer() as scorer, self._kept():
-                scores = self._begun(scorer)
+            with self.target.scorer() as scorer, self.kept():
+                scores = self.begun(scorer)
                 for number, plan in enumerate(plans):
                     where = (plan.answer.task, plan.answer.prompt_idx)
                     show(f"{where[0]}/{where[1]}", number, len(plans))
-                    prompt = _prompt_of(relaunch, scorer, plan.answer)
+                    prompt = relaunch.prompt_of(scorer, plan.answer)
                     if prompt is None:
-                        outcome.by_answer[where] = _RENDERED_DIFFERENTLY
+                        outcome.by_answer[where] = relaunch.no_prompt_of(plan.answer)
                         continue
                     positions, decoded = read_answer(scorer, prompt, plan)
                     scores.add(positions)
                     scores.add_decoded(decoded)
-                    self._keep_soon()
+                    self.keep_soon()
                 scores.sampled = sorted({*sampled, *widths_of(usable)})
-                self._changed = True
+                self.changed = True
             show("done", len(plans), len(plans))
         return outcome
 
+    def budget_s(self, minutes: float | None) -> float:
+        """Return how long reading whole answers may take: as long as the run's own requests, where nothing is given."""
+        if minutes is not None:
+            return 60 * minutes
+        return max(LEAST_S, sum(record.e2e_s or 0.0 for record in self.target.run.records))
+
     def score_answers(
-        self, selection: Selection, show: Show, *, budget_s: float | None = None, announce: Announce | None = None
+        self, selection: Selection, show: Show, *, budget_s: float, announce: Announce | None = None
     ) -> ScoringOutcome:
         """Score the selected answers whole and measure the noise.
 
-        `budget_s`: how long reading may take; as long as the run's own requests took where it is not given. Raises
-        StorageError, and KeyboardInterrupt.
+        `budget_s`: how long reading may take. Raises StorageError, and KeyboardInterrupt.
         """
-        outcome, records = ScoringOutcome(), self._target.run.records
-        budget_s = max(LEAST_S, sum(record.e2e_s or 0.0 for record in records)) if budget_s is None else budget_s
-        cost = cost_of(records, self._target.baseline)
+        outcome, records = ScoringOutcome(), self.target.run.records
+        cost = cost_of(records, self.target.baseline)
         plan = plan_answers(selection, self.scores, cost, budget_s, in_batches=True)
         until = time.monotonic() + budget_s
         with outcome.keeping_failures():
             if plan.prompts:
-                with self._target.scorer() as scorer, self._kept():
+                with self.target.scorer() as scorer, self.kept():
                     own_answers = set[AnswerKey]()
                     if isinstance(scorer, PrefillScorer):  # its noise is against decoding the baseline's own answers
                         own_answers = {answer.key for answer in selection.baseline_answers}
@@ -306,20 +302,20 @@ class ScoringSession:
                     if announce is not None:
                         announce(plan)
                     self._read_plan(scorer, plan, own_answers, outcome, show)
-            self._target.stop()
+            self.target.stop()
             scores = self.scores
             if scores is None or not scores.answers or scores.shape != "decode":
                 return outcome
             for width, slots, baseline in selection.shared:
                 if lacks_shared(scores, width, slots):
-                    self._read_shared(scores, self._target.again(baseline), selection, width, slots, until)
+                    self._read_shared(scores, self.target.again(baseline), selection, width, slots, until)
         return outcome
 
     def _read_plan(
         self, scorer: Scorer, plan: ScoringPlan, own_answers: set[AnswerKey], outcome: ScoringOutcome, show: Show
     ) -> None:
         """Read prompt by prompt until the time is over."""
-        scores = self._begun(scorer)
+        scores = self.begun(scorer)
         if not scores.answers:
             scores.shape = "prefill" if isinstance(scorer, PrefillScorer) else "decode"
         start, before = time.monotonic(), scores.seconds
@@ -330,7 +326,7 @@ class ScoringSession:
                 show(f"{planned.answer.task}/{planned.answer.prompt_idx}", number, len(plan.prompts))
                 self._read_planned(scorer, scores, planned, own_answers, outcome)
                 scores.seconds = before + time.monotonic() - start
-                self._keep_soon()
+                self.keep_soon()
         show("done", len(plan.prompts), len(plan.prompts))
 
     def _read_planned(
@@ -341,11 +337,10 @@ class ScoringSession:
         own_answers: set[AnswerKey],
         outcome: ScoringOutcome,
     ) -> None:
-        answer, relaunch = plan.answer, self._target.again()
-        prompt = _prompt_of(relaunch, scorer, answer)
+        answer, relaunch = plan.answer, self.target.again()
+        prompt = relaunch.prompt_of(scorer, answer)
         if prompt is None:
-            unchanged = (answer.task, answer.prompt_idx) in relaunch.prompts
-            outcome.reason = _RENDERED_DIFFERENTLY if unchanged else relaunch.prompts_lack
+            outcome.reason = relaunch.no_prompt_of(answer)
             return
         reading = score(scorer, prompt, answer)
         if not plan.scored:
@@ -362,65 +357,15 @@ class ScoringSession:
         """Measure the noise of batches of `width` tokens of each of `slots` requests, on scored answers."""
         scored = {earlier.answer: earlier for earlier in scores.answers}
         start = time.monotonic()
-        with relaunch.slot_scorer(self._target.run.folder, f"audit-{slots}x{width}") as scorer, self._kept():
+        with relaunch.slot_scorer(self.target.run.folder, f"audit-{slots}x{width}") as scorer, self.kept():
             usable = [
                 ReadAnswer(scored[answer.key], prompt, answer.token_ids)
                 for answer in chain.from_iterable(selection.prompts)
-                if answer.key in scored and (prompt := _prompt_of(relaunch, scorer, answer)) is not None
+                if answer.key in scored and (prompt := relaunch.prompt_of(scorer, answer)) is not None
             ]
             try:
                 earliest_end = start + SHARED_S  # what was scored before it may have taken all of the time
                 read_shared(scorer, usable, scores, width=width, slots=slots, until=max(until, earliest_end))
             finally:
                 scores.seconds += time.monotonic() - start
-                self._changed = True
-
-    def _begun(self, scorer: Scorer) -> TargetScores:
-        """Return the run's scores, begun with what reads them where there are none."""
-        if self.scores is None:
-            manifest = self._target.run.manifest
-            assert manifest is not None, "a run without a manifest cannot be launched again"
-            self.scores = TargetScores(
-                run=manifest.run,
-                benchctl_version=__version__,
-                made_at=now(),
-                baseline=self._target.baseline,
-                command=[home_relative(word) for word in scorer.command],
-                engine_sha256=manifest.engine.details.get("sha256"),
-                siblings=manifest.engine.details.get("siblings") or {},
-                model=manifest.target.files,
-            )
-        return self.scores
-
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        """Write what was read meanwhile when this is left, however it is."""
-        try:
-            yield
-        finally:
-            if self._changed:
-                self._write()
-
-    def _keep_soon(self) -> None:
-        self._changed = True
-        if time.monotonic() - self._written_at > KEPT_EVERY_S:
-            self._write()
-
-    def _write(self) -> None:
-        """Replace the scores of a run, or of a part of it, atomically. Raises StorageError."""
-        run = self._target.run
-        assert run.manifest is not None and self.scores is not None, "begun before it is written"
-        text = self.scores.model_dump_json(by_alias=True)
-        write_scores(run.folder / MANIFEST, of_part(SCORES, run.part), text)
-        self._changed, self._written_at = False, time.monotonic()
-
-
-def _prompt_of(relaunch: Relaunch, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
-    """Return the tokens of the prompt that was answered; `None` where that is not what it renders to now."""
-    prompt = relaunch.prompts.get((answer.task, answer.prompt_idx))
-    if prompt is None:
-        return None
-    rendered = relaunch.render(scorer, prompt)
-    same_text = answer.prompt_sha is None or sha256_text(rendered.text) == answer.prompt_sha
-    same_length = answer.prompt_tokens is None or len(rendered.token_ids) == answer.prompt_tokens
-    return rendered.token_ids if same_text and same_length else None
+                self.changed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from rich.cells import chop_cells
 
@@ -20,13 +20,14 @@ from benchctl.words.labels import lossy_label
 
 OUTPUT_TONE: dict[str, Tone] = {
     "identical": "good",
+    "exact": "good",
     "consistent with the target": "fair",
     "violation": "bad",
     "undetermined": "open",
     "not judged": "quiet",
 }
 """The colour of each verdict on an arm's output."""
-CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
+CLASSES: tuple[PromptClass, ...] = get_args(PromptClass)
 FORK_CHARACTERS = 12
 """Characters of an answer after its divergence."""
 NAMED_PROMPTS = 8
@@ -59,6 +60,7 @@ def verdict_counts(verdicts: Sequence[Losslessness]) -> Table[Losslessness]:
             Column("arm", lambda row: labels[row.arm], Name, heads=True),
             output_column("verdict", "verdict"),
             *map(count, used),
+            numeric("rounds replayed", "replayed.rounds", numbers.count, optional=True),
             numeric("power", "stated.chance", numbers.percent, optional=True),
         ),
         verdicts,

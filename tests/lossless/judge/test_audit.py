@@ -256,7 +256,7 @@ def test_an_audit_of_another_engine_is_not_used(run: RunData) -> None:
 
 
 def test_every_arm_that_differs_is_selected_and_an_answer_of_several_arms_once(run: RunData) -> None:
-    selection = OutputComparison(run).selection
+    selection = OutputComparison(run).selection([])
     assert [arm.arm for arm in selection.arms] == ["spec"]
     assert (selection.widths, len(selection.prompts)) == ([5], PROMPTS)
     assert sum(map(len, selection.prompts)) == PROMPTS
