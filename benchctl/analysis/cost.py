@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,15 +53,26 @@ class RoundCosts:
     """o: everything of a round that is neither drafting nor the target's pass."""
     verify_token: float = 0.0
     """w: what each further position adds to the target's pass."""
+    verify: Mapping[int, float] = field(default_factory=dict)
+    """The target's pass over so many tokens, in steps, where it was timed."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        for name in ("draft_step", "overhead", "verify_token"):
+            value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} is a cost in target steps: expected 0 or more, got {value:g}")
 
     def of_round(self, depth: int) -> float:
         """Return the cost of a round that drafts `depth` tokens."""
-        return 1 + depth * (self.draft_step + self.verify_token) + self.overhead
+        return self._verify(depth + 1) + depth * self.draft_step + self.overhead
+
+    def _verify(self, width: int) -> float:
+        """Return the target's pass over so many tokens: between timed widths on a line, beyond them by w."""
+        timed = {1: 1.0, **self.verify}
+        last = max(timed)
+        if width > last:
+            return timed[last] + (width - last) * self.verify_token
+        return float(np.interp(width, sorted(timed), [timed[step] for step in sorted(timed)]))
 
 
 @dataclass(frozen=True)
@@ -300,9 +311,15 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
 
 
 def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -> list[tuple[int, float, int]]:
-    """Return (width, steps, count) of the target's passes over so many tokens, over all passes of `arms`."""
+    """Return (width, steps, count) of the target's passes over so many tokens.
+
+    Of rounds that were timed for this curve where there are any, else over all passes of `arms`.
+    """
     if traces is None:
         return []
+    if len(traces.widths) > 1:
+        step_s = traces.widths[0].seconds
+        return [(timed.width, timed.seconds / step_s, timed.count) for timed in traces.widths]
     trace = trace_of(traces, baseline, baseline)
     if trace is None:
         return []

@@ -38,7 +38,7 @@ from benchctl.analysis.results import (
     Verdict,
     open_for_others,
 )
-from benchctl.analysis.round_model import timed_widths
+from benchctl.analysis.verify_widths import timed_widths
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
@@ -236,7 +236,8 @@ def _another_depth(analysis: Analysis) -> tuple[float, int, str, bool] | None:
             continue
         needed = max(1.0, _WORTH_TRYING * max(row.measured or 0.0 for row in costs))
         line = _line_beside_verify(costs, widths)
-        for depth in (depth for depth in range(1, _DEEPEST + 1) if depth not in fit.depths):
+        depths = {*range(1, _DEEPEST + 1), *(width - 1 for width in widths if width > 1)} - {*fit.depths}
+        for depth in sorted(depths):
             timed = line is not None and depth + 1 in widths
             if line is not None and timed:
                 cost = line[0] + line[1] * depth + widths[depth + 1]

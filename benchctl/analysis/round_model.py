@@ -16,6 +16,7 @@ from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
 from benchctl.analysis.statistics import pearson
+from benchctl.analysis.verify_widths import cliffs_and_falls, timed_widths
 from benchctl.recipes.speculation import drafts_by_model
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _target_step(frame: Frame, step_s: float) -> UnitCost:
 
 
 def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) -> list[UnitCost]:
-    """Return the width curve: the target's pass over so many tokens, all arms that were timed separately together."""
+    """Return the width curve: rounds timed for it alone, else the passes over so many tokens of all timed arms."""
     baseline = frame.arms[frame.baseline]
     curve = width_curve(traces, baseline, frame.arms)
     if not units or len(curve) < 2:
@@ -141,36 +142,6 @@ def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) 
                  source="traced")
         for width, steps, count in curve
     ]  # fmt: skip
-
-
-CLIFF = 1.25
-"""A pass that takes so many times as long as that of a token less is a cliff, if the next wider pass does, too; a fall
-the other way round. Engines take other kernels from some width on."""
-_TIMED = 5
-"""Passes of a width from which on its median counts."""
-
-
-def cliffs_and_falls(widths: Sequence[UnitCost]) -> list[str]:
-    """Return a sentence for every width at which the cost of a verify jumps, by more than the width grows, or falls."""
-    timed = [unit for unit in widths if unit.count >= _TIMED]
-    sentences = []
-    for low, high, wider in zip(timed, timed[1:], [*timed[2:], *timed[-1:]], strict=False):
-        if high.width != low.width + 1:
-            continue
-        costs = f"{high.steps:.2f} target steps, and {low.steps:.2f} at {low.width:g}"
-        if high.width > 2 and min(high.steps, wider.steps) / low.steps > max(CLIFF, high.width / low.width):
-            draft = f"a draft of {low.width - 1:g} tokens stays below it"
-            sentences.append(f"Verify width {high.width:g} is a cliff: {costs}; {draft}.")
-        elif low.steps / max(high.steps, wider.steps) > CLIFF:
-            draft = f"a draft of {high.width - 1:g} tokens costs less to verify than one of {low.width - 1:g}"
-            sentences.append(f"Verify width {high.width:g} is a fall: {costs}; {draft}.")
-    return sentences
-
-
-def timed_widths(units: Sequence[UnitCost], baseline: str) -> dict[int, float]:
-    """Return what the target takes to verify so many tokens, in steps, where that was timed separately."""
-    curve = [unit for unit in units if (unit.arm, unit.what) == (baseline, "verify") and unit.count >= _TIMED]
-    return {int(unit.width): unit.steps for unit in curve if unit.width == int(unit.width)}
 
 
 def _cost_of_parts(split: RoundSplit) -> float | None:

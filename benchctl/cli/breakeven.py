@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.round_results import BreakEven
     from benchctl.data.store import RunData
-    from benchctl.experiments.explain.widths import Widths
+    from benchctl.measurement.widths import Widths
 
 
 def breakeven(
@@ -86,7 +86,7 @@ def breakeven(
         context = requested_recipe(recipe_options, results, trust=trust_recipe)
         if context.recipe.models.draft is None and not drafted_arms(context.recipe):
             widths = measure_target_alone(context, depths, binary=engine_binary, models_dir=models_dir, quiet=silent)
-            _print_widths(widths, as_json=as_json, quiet=quiet)
+            _print_widths(widths, reports / f"{context.recipe.name}-widths", as_json=as_json, quiet=quiet)
             return
         folder = measure_synthetic(
             context,
@@ -102,9 +102,11 @@ def breakeven(
     _show(open_run(folder), references, write_reference, reports, as_json=as_json, quiet=quiet)
 
 
-def _print_widths(widths: Widths, *, as_json: bool, quiet: bool) -> None:
+def _print_widths(widths: Widths, folder: Path, *, as_json: bool, quiet: bool) -> None:
+    from benchctl.reports.figures.draw import width_figure
     from benchctl.reports.tables.rounds import unit_costs
     from benchctl.reports.terminal import Printout
+    from benchctl.writing import write_whole
 
     if as_json:
         document = {
@@ -115,11 +117,19 @@ def _print_widths(widths: Widths, *, as_json: bool, quiet: bool) -> None:
             "said": widths.statements,
         }
         print_json("verify-widths", document)
-    elif not quiet:
+        return
+    figure = width_figure(widths.curve) if widths.steady else None
+    files = {} if figure is None else {folder / "widths.svg": figure.svg.encode(), folder / "widths.png": figure.png}
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    if not quiet:
         out = Printout()
         out.table(unit_costs(widths.curve))
         for sentence in widths.statements:
             out.say(f"- {sentence}")
+        if files:
+            out.say(f"Figure: {folder / 'widths.svg'}", whole=True)
 
 
 def _show(

@@ -31,7 +31,10 @@ def predict(
     ] = None,
     overhead: Annotated[float, typer.Option(metavar="O", help="Further cost of a round.")] = 0.0,
     costs_of: Annotated[
-        str | None, typer.Option(metavar="RUN", help="C and W as explain timed them.", autocompletion=complete.runs)
+        str | None,
+        typer.Option(
+            metavar="RUN", help="C, W and widths as timed: explain RUN, breakeven --json.", autocompletion=complete.runs
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option("--target", "-t", "-m", metavar="MODEL", help=_MODEL_HELP)] = None,
     draft: Annotated[str | None, typer.Option("--draft", "-d", "-md", metavar="MODEL", help="As --target.")] = None,
@@ -54,15 +57,16 @@ def predict(
     from benchctl.analysis.cost import RoundCosts
     from benchctl.experiments.explain import forecast
 
-    depths = read_depths(depth)
+    depths, widths = read_depths(depth), {}
     if costs_of is not None:
-        draft_cost, token_cost = forecast.measured_costs(costs_of)
+        draft_cost, token_cost, timed = forecast.measured_costs(costs_of)
+        widths = timed if verify_cost is None else {}
         cost = draft_cost if cost is None else cost
         verify_cost = token_cost if verify_cost is None else verify_cost
     pair = forecast.footprint_of(target, "--target"), forecast.footprint_of(draft, "--draft")
     step_cost = forecast.draft_cost_by_bytes(*pair, context) if cost is None else cost
     try:
-        costs = RoundCosts(step_cost, overhead, verify_cost or 0.0)
+        costs = RoundCosts(step_cost, overhead, verify_cost or 0.0, widths)
         inputs = forecast.Inputs(alpha, depths, costs, forecast.expert_costs(pair[0], depths, context))
         document = {
             "alpha": alpha,
@@ -108,7 +112,8 @@ def _print(document: dict[str, Any]) -> None:
             "weights. To measure it: benchctl explain RUN, then --costs-of RUN."
         )
     else:
-        out.say(f"Each further verified token costs {costs['verify_token']:.3g} target steps.")
+        timed = f" Widths up to {max(costs['verify'])} cost what they were timed to take." if costs["verify"] else ""
+        out.say(f"Each further verified token costs {costs['verify_token']:.3g} target steps.{timed}", whole=True)
     out.say()
     _print_depths(out, document["depths"], bounds)
     if document["memory"] is not None:

@@ -90,11 +90,12 @@ def tune(
             searched = resume_search(resume, out, ready_again, progress)
         else:
             context, own_alone = _what_to_search([*words, *(drafts or [])], named, trust=trust_recipe)
-            candidates = all_candidates(context.prepare(**places), only_arms=only_arms or own_alone)
+            only_arms = only_arms or own_alone
+            candidates = all_candidates(context.prepare(**places), only_arms=only_arms)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return
-            searched = search(candidates, out, budget_s, progress, command)
+            searched = search(candidates, out, budget_s, progress, command, only_arms=only_arms)
         fresh = measure_chosen(searched, lambda chosen: chosen.prepare(**places), ready_again, fresh_progress, command)
     _show(searched, fresh, as_json=as_json, quiet=quiet)
 

@@ -48,6 +48,16 @@ class DraftAlone(Part):
     seconds: float
 
 
+class WidthTime(Part):
+    """A round of the target over so many tokens, a draft that costs nothing all accepted."""
+
+    width: int
+    """1 is a step."""
+    seconds: float
+    """The fastest."""
+    count: int
+
+
 class CostTraces(Part):
     """Everything that was timed for a run beside its measurement."""
 
@@ -60,6 +70,8 @@ class CostTraces(Part):
     max_tokens: int
     arms: list[TracedArm] = Field(default_factory=list)
     draft_alone: DraftAlone | None = None
+    widths: list[WidthTime] = Field(default_factory=list)
+    """The width curve of the target, from width 1 on; empty: not timed."""
     lacking: list[str] = Field(default_factory=list)
     """A sentence for everything that could not be timed, with the reason."""
 

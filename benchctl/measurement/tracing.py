@@ -14,7 +14,7 @@ from typing import Any
 from benchctl import __version__
 from benchctl.data.identity import home_relative
 from benchctl.data.store import MANIFEST, RunData
-from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, TracedArm
+from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, TracedArm, WidthTime
 from benchctl.data.writer import folder_lock, write_scores
 from benchctl.engines.base import Engine, Launch, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
@@ -24,6 +24,7 @@ from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.recording import now, require_attested
 from benchctl.measurement.requests import warm_up
 from benchctl.measurement.resume import must_be_unchanged, prepare_again
+from benchctl.measurement.widths import measure_at_kernels
 from benchctl.models.files import Notice, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
@@ -94,6 +95,17 @@ def _trace(run: RunData, prepared: Prepared, prompts: int, tokens: int, notice: 
             costs.draft_alone = DraftAlone(**_answered(run, engine, launch, "draft-alone", items, sampling)[0])
         except BenchctlError as error:  # a drafting head is no model of its own
             costs.lacking.append(f"The draft model does not answer alone: {error.what}")
+    if not costs.widths and len(prepared.setups) == 1 and prepared.of_baseline.engine.model_format == "gguf":
+        notice("timing a verify by its width")
+        try:
+            widths = measure_at_kernels(prepared, lambda text, done, total: notice(text))
+            if widths.steady:
+                costs.widths = [WidthTime(width=int(unit.width), seconds=unit.seconds, count=unit.count)
+                                for unit in widths.curve]  # fmt: skip
+            else:
+                costs.lacking += widths.statements
+        except BenchctlError as error:
+            costs.lacking.append(f"A verify could not be timed by its width: {error.what}")
     _keep(run, costs)
     return costs
 

@@ -207,7 +207,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
             fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
             fold("Acceptance", "acceptance", speed.acceptance(analysis), speed.by_position(analysis)),
             fold("Cost of a round", "payoff", speed.costs(analysis)),
-            fold("Where a round's time goes", "rounds tokens-per-time", rounds.round_splits(analysis),
+            fold("Where a round's time goes", "rounds tokens-per-time widths", rounds.round_splits(analysis),
                  rounds.forecasts(analysis), sentences=rounds.round_statements(analysis)),
             fold("What drafts left out", "left-out", rounds.left_out(analysis)),
             *([fold(breakeven.TITLE, "breakeven", breakeven.needs_table(curve), breakeven.points_table(curve),

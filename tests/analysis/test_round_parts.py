@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.round_model import cliffs_and_falls
 from benchctl.analysis.round_results import RoundSplit, UnitCost
+from benchctl.analysis.verify_widths import cliffs_and_falls
 from benchctl.data.store import RunData
-from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm
+from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm, WidthTime
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.tables.rounds import round_splits
 
@@ -185,6 +185,16 @@ def test_a_fall_of_the_width_curve_is_named() -> None:
         for width, cost in enumerate(steps, 1)
     ]
     assert cliffs_and_falls(curve) == [
+        "Verify width 2 is a cliff: 1.91 target steps, and 1.00 at 1; up to width 16 it stays about there, so a draft "
+        "of 15 tokens is verified at the price of one.",
         "Verify width 17 is a fall: 0.78 target steps, and 2.14 at 16; a draft of 16 tokens costs less to verify than "
-        "one of 15."
+        "one of 15.",
     ]
+
+
+def test_rounds_that_were_timed_for_the_curve_are_the_curve(analysed: Any) -> None:
+    timed = traces(("verify", 5, 4, 0.5))
+    timed.widths = [WidthTime(width=width, seconds=0.2 * cost, count=5) for width, cost in ((1, 1), (5, 2), (17, 0.5))]
+    result = analysed(timed)
+    widths = {row.width: row.steps for row in result.rounds.units if (row.arm, row.what) == ("baseline", "verify")}
+    assert widths == {1: pytest.approx(1), 5: pytest.approx(2), 17: pytest.approx(0.5)}

@@ -5,6 +5,7 @@ Nothing is measured here. The cost model is in `benchctl.analysis.cost`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import psutil
 
 from benchctl.analysis.cost import Prediction, RoundCosts, predict
+from benchctl.analysis.round_results import UnitCost
+from benchctl.analysis.verify_widths import timed_widths
 from benchctl.data.store import open_run, resolve_run
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import analyse_run
@@ -67,22 +70,38 @@ def best_of(predictions: Sequence[Prediction]) -> Prediction:
     return max(predictions, key=lambda prediction: (prediction.speedup, -prediction.depth))
 
 
-def measured_costs(run: str) -> tuple[float | None, float]:
-    """Return (c, w) as `explain` timed them for a run, in target steps; c is `None` where no model drafted.
+def measured_costs(name: str) -> tuple[float | None, float, dict[int, float]]:
+    """Return c, w and the verify by its width as timed, in target steps; c is `None` where no model drafted.
 
-    w is the cost of each token after the first, over all timed passes of the target. Its pass over one token is the
-    one that was timed with them, where there is one. Raises UsageError where no longer pass was timed.
+    `name`: a run that `explain` timed, or a file of `breakeven TARGET --json`. w is the cost of each token after the
+    first, over all timed passes of the target. Its pass over one token is the one that was timed with them, where there
+    is one. Raises UsageError where no longer pass was timed.
     """
-    units = analyse_run(open_run(resolve_run(run, Path("results")))).rounds.units
+    if name.endswith(".json"):
+        units = _units_in(Path(name))
+        baseline = units[0].arm if units else ""
+    else:
+        units = analyse_run(open_run(resolve_run(name, Path("results")))).rounds.units
+        baseline = next((unit.arm for unit in units if unit.what == "target step"), "")
     passes = [unit for unit in units if unit.what == "verify"]
     single_token = {unit.arm: unit.steps for unit in passes if unit.width == 1}
     longer = [unit for unit in passes if unit.width > 1 and (unit.arm in single_token or not single_token)]
     if not longer:
-        raise UsageError("No verify pass of this run was timed.", where="--costs-of", fix=f"benchctl explain {run}")
+        raise UsageError("No verify pass of this run was timed.", where="--costs-of", fix=f"benchctl explain {name}")
     further_tokens = sum(unit.count * (unit.width - 1) for unit in longer)
     further_steps = sum(unit.count * (unit.steps - single_token.get(unit.arm, 1.0)) for unit in longer)
     draft_steps = [unit.steps for unit in units if unit.what == "draft step"]
-    return median(draft_steps) if draft_steps else None, max(0.0, further_steps / further_tokens)
+    token_cost = max(0.0, further_steps / further_tokens)
+    return median(draft_steps) if draft_steps else None, token_cost, timed_widths(units, baseline)
+
+
+def _units_in(file: Path) -> list[UnitCost]:
+    """Read the widths in a file of `breakeven TARGET --json`. Raises UsageError."""
+    try:
+        return [UnitCost.model_validate(unit) for unit in json.loads(file.read_text("utf-8"))["widths"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        fix = "benchctl breakeven TARGET --json > widths.json"
+        raise UsageError("These are no verify widths.", where=f"--costs-of {file}", fix=fix) from None
 
 
 def footprint_of(name: str | None, option: str) -> Footprint | None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchctl.experiments.explain.synthetic import must_be_one_condition, no_synthetic, with_synthetic_arms
-from benchctl.experiments.explain.widths import DEEPEST, Widths, measure_widths, with_free_drafts
 from benchctl.measurement.plan import with_blocks
 from benchctl.measurement.prepare import RecipeContext, probed_engine
 from benchctl.measurement.progress import RunProgress, shown_steps
 from benchctl.measurement.run import signals_interrupt, start_run
+from benchctl.measurement.widths import DEEPEST, Widths, measure_widths, with_free_drafts
 
 
 def measure_synthetic(

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchctl.analysis.verify_widths import edges
 from benchctl.data.listing import list_runs
 from benchctl.data.manifest import Tuning
 from benchctl.data.store import RunData, open_run, resolve_run
 from benchctl.engines.base import TunableEngine
-from benchctl.errors import UsageError
+from benchctl.errors import BenchctlError, UsageError
 from benchctl.experiments.tune.halving import (
     KEPT_BACK,
     LEAST_BLOCKS,
@@ -33,10 +34,13 @@ from benchctl.measurement.prepare import Prepared, RecipeContext, lossy_of, with
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.resume import context_of_run, recipe_of, resume_run
 from benchctl.measurement.run import start_run
+from benchctl.measurement.widths import measure_at_kernels
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line, spoken
 
+WIDTHS_SHARE = 0.05
+"""Most of the budget that timing a verify by its width may take."""
 SEARCH, CHOSEN = "-search", "-tuned"
 """Suffixes of the two recipe names: of the search, and of the run that measures its choice."""
 SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "m", "min_hits": "hits"}
@@ -81,14 +85,19 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
     return result if len(lossless) == len(arms) else with_arms(prepared, lossless)
 
 
-def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str]) -> RunData:
+def search(
+    prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str], *, only_arms: bool
+) -> RunData:
     """Search for the fastest arm of `prepared` within the search's share of the budget, in a new run folder.
 
-    Raises UsageError for a budget in which no arm can be measured, before anything is measured.
+    Without `only_arms` the depths that follow from the widths are tried, too. Raises UsageError for a budget in which
+    no arm can be measured, before anything is measured.
     """
+    began = time.perf_counter()
+    if not only_arms:
+        prepared = _with_depths_by_width(prepared, WIDTHS_SHARE * budget_s, progress)
     recipe = prepared.recipe
     progress.note("Timing the baseline once, to size the blocks.")
-    began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="benchctl-") as scratch:
         baseline = time_baseline(prepared, Path(scratch) / "timing.log")
     costs = guesses(recipe, baseline)
@@ -116,6 +125,44 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
         left_out=list(design.left_out),
     )
     return open_run(start_run(searched, out, progress, command, tuning=tuning, search=Halving))
+
+
+def _with_depths_by_width(prepared: Prepared, most_s: float, progress: RunProgress) -> Prepared:
+    """Return the same with arms at the depths that the target's widths suggest; as it is where they cannot be timed."""
+    if len(prepared.setups) > 1 or not any(map(_with_depth, prepared.recipe.arms)):
+        return prepared
+    progress.note("Timing a verify by its width, to find the depths behind a fall and before a cliff.")
+    try:
+        widths = measure_at_kernels(prepared, lambda step, done, total: None, most_s)
+        named = edges(widths.curve) if widths.steady else []
+        arms = at_depths(prepared.recipe.arms, [edge.depth for edge in named])
+        for sentence in widths.statements if named else ():
+            progress.note(sentence)
+        return with_arms(prepared, arms) if len(arms) > len(prepared.recipe.arms) else prepared
+    except BenchctlError as error:
+        progress.note(f"A verify could not be timed by its width: {error.what}")
+        return prepared
+
+
+def at_depths(arms: Sequence[Arm], depths: Sequence[int]) -> list[Arm]:
+    """Return the arms, and after the first of each type by which a model drafts, that type at the depths it lacks."""
+    extended: list[Arm] = []
+    for arm in arms:
+        extended.append(arm)
+        setting = arm.speculation
+        alike = [other for other in map(_with_depth, arms) if other and setting and other.types == setting.types]
+        if setting is None or not alike or alike[0] is not setting:
+            continue
+        missing = sorted({*depths} - {other.max for other in alike})
+        deeper = [Speculation.model_validate({"type": setting.type, "max": depth}) for depth in missing]
+        extended += _new_arms(deeper, [*arms, *extended], arm.setup)
+    return extended
+
+
+def _with_depth(arm: Arm) -> Speculation | None:
+    """Return the setting of an arm for which a model drafts to a depth; else `None`."""
+    setting = arm.speculation
+    return setting if drafts(setting) and setting is not None and setting.max is not None else None
 
 
 def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:

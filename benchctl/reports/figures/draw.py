@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
-from benchctl.reports.figures import arms, breakeven, style, sweep
+from benchctl.analysis.round_results import UnitCost
+from benchctl.reports.figures import arms, breakeven, style, sweep, widths
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +52,7 @@ _DRAWN: dict[str, Callable[[Analysis], Figure | None]] = {
     "payoff": arms.draw_payoff,
     "rounds": arms.draw_rounds,
     "tokens-per-time": arms.draw_tokens_per_time,
+    "widths": widths.draw_widths,
     "left-out": arms.draw_left_out,
     "breakeven": breakeven.draw_breakeven,
 }
@@ -63,12 +65,18 @@ def draw_all(analysis: Analysis) -> list[Drawing]:
     varied: set[Section | None] = {None, *(analysis.sweep.dimensions if analysis.sweep else ())}
     varied |= {"axes"} if analysis.sweep and analysis.sweep.over_axes else set()
     figures = [drawing for drawing in _FIGURES if drawing.varies in varied]
-    return [drawn for drawing in figures if (drawn := _drawn(drawing, analysis)) is not None]
+    return [drawn for drawing in figures if (drawn := _drawn(drawing, partial(drawing.draw, analysis))) is not None]
 
 
-def _drawn(drawing: Drawing, analysis: Analysis) -> Drawing | None:
+def width_figure(curve: Sequence[UnitCost]) -> Drawing | None:
+    """Draw the width curve of a target alone; `None` where too few widths were timed."""
+    (drawing,) = (drawing for drawing in _FIGURES if drawing.name == "widths")
+    return _drawn(drawing, lambda: widths.draw_curve(curve))
+
+
+def _drawn(drawing: Drawing, draw: Callable[[], Figure | None]) -> Drawing | None:
     with style.styled():
-        figure = drawing.draw(analysis)
+        figure = draw()
         if figure is None:
             return None
         figure.draw_without_rendering()

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.analysis.round_results import UnitCost
 from benchctl.experiments.explain.references import read_references
-from benchctl.experiments.explain.widths import Widths
+from benchctl.measurement.widths import Widths
 from tests.benchctl_process import benchctl
 
 pytestmark = pytest.mark.slow

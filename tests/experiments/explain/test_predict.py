@@ -113,3 +113,19 @@ def test_bad_input_is_one_message(words: tuple[object, ...], message: str, tmp_p
     done = benchctl("predict", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_timed_width_curve_decides_the_depth(tmp_path: Path) -> None:
+    """On an H100 17 tokens are verified in 0.78 steps and 16 in 2.14: a line through all would choose depth 8."""
+    steps = json.loads((Path(__file__).parents[2] / "analysis/h100-widths.json").read_text())
+    of_width = {"arm": "free_drafts", "what": "verify", "seconds": 0.007, "count": 5, "source": "traced"}
+    widths = [{**of_width, "width": width, "steps": cost} for width, cost in enumerate(steps, 1)]
+    file = tmp_path / "widths.json"
+    file.write_text(json.dumps({"widths": widths}))
+    result = predicted("-a", 0.95, "-c", 0.15, "--depth", "4,8,15,16,24", "--costs-of", file)
+    assert max(result["depths"], key=lambda row: row["speedup"])["depth"] == 16
+    assert result["depths"][3]["round_cost"] == pytest.approx(0.7799 + 16 * 0.15)
+    file.write_text("[]")
+    refused = benchctl("predict", "-a", 0.9, "--costs-of", file)
+    assert refused.returncode == 2
+    assert "These are no verify widths" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.round_results import UnitCost
+from benchctl.analysis.verify_widths import edges
 from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
 from benchctl.experiments.tune import session
-from benchctl.experiments.tune.session import all_candidates
+from benchctl.experiments.tune.session import all_candidates, at_depths
 from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
@@ -81,3 +84,20 @@ def test_what_was_chosen_is_prepared_as_the_search_was(recipe: Recipe, monkeypat
 
     assert session.measure_chosen(search_run, ready, ready, progress, []) is toy  # type: ignore[arg-type, comparison-overlap]
     assert contexts == [RecipeContext(recipe, Path("there"), True)]
+
+
+def test_depths_behind_a_fall_and_at_the_end_of_a_level_are_searched_too(recipe: Recipe) -> None:
+    """The best depth of a target on an H100 was 16, at 4.17 times: 17 tokens run another kernel than 16."""
+    steps = json.loads((Path(__file__).parents[2] / "analysis/h100-widths.json").read_text())
+    curve = [
+        UnitCost(arm="b", what="verify", width=width, seconds=cost, steps=cost, count=5, source="traced")
+        for width, cost in enumerate(steps, 1)
+    ]
+    depths = [edge.depth for edge in edges(curve)]
+    assert depths == [15, 16]
+    settings = [{"type": "draft-simple", "max": 4}, {"type": "ngram-mod"}, {"type": "draft-simple", "max": 16}]
+    named = [Arm(name=f"a{number}", speculation=setting) for number, setting in enumerate(settings)]  # type: ignore[arg-type]
+    extended = at_depths([recipe.arms[0], *named], depths)
+    assert [arm.name for arm in extended] == ["baseline", "a0", "draft_simple_d15", "a1", "a2"], (
+        "16 is searched already"
+    )

@@ -1,4 +1,4 @@
-"""The cost of verifying a number of tokens at once, without a draft: `benchctl breakeven` of a target alone.
+"""The cost of verifying a number of tokens at once, without a draft: for `breakeven TARGET`, `explain` and `tune`.
 
 A prompt ends with one token repeated many times, and a bias lets only this token be generated. So the n-gram look-up
 drafts it as often as the answer has room, and the target accepts all of it. An answer of w + 1 tokens is then one token
@@ -8,19 +8,21 @@ of the prompt's pass and a round of exactly w. The engine's clock times it, with
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchctl.analysis.round_model import cliffs_and_falls
 from benchctl.analysis.round_results import UnitCost
+from benchctl.analysis.verify_widths import cliffs_and_falls
 from benchctl.engines.base import Rendered, Server
 from benchctl.errors import EngineError
 from benchctl.measurement.cell import running
-from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.prepare import Prepared, with_arms
 from benchctl.measurement.recording import require_attested
 from benchctl.measurement.requests import warm_up
 from benchctl.prompts.suite import Prompt
@@ -31,6 +33,8 @@ from benchctl.text import percent
 
 ARM = "free_drafts"
 DEEPEST = 32
+AT_KERNELS = (1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 31, 32)
+"""Depths whose verify is as wide as where engines take another kernel, and next to it: what is timed in seconds."""
 _MATCHED = 16
 """Tokens that the look-up matches."""
 PASSES = 5
@@ -52,9 +56,14 @@ class Widths:
     """How much slower the median round of a width is than its fastest, as a share; the median over all widths."""
 
     @property
+    def steady(self) -> bool:
+        """Whether rounds of a width take about the same time, so that cliffs are the engine's."""
+        return self.spread <= MOST_SPREAD
+
+    @property
     def statements(self) -> list[str]:
         """A sentence for every width at which the cost jumps or falls; none where other load may be the cause."""
-        if self.spread > MOST_SPREAD:
+        if not self.steady:
             slower = f"Rounds of a width take {percent(self.spread)} more than the fastest"
             return [f"{slower}: another load has the machine. Measure again when it is idle; no cliff is named."]
         return cliffs_and_falls(self.curve) or [f"No width up to {self.curve[-1].width:g} is a cliff or a fall."]
@@ -67,10 +76,18 @@ def with_free_drafts(recipe: Recipe, deepest: int) -> Recipe:
     return stored_recipe({**recipe.model_dump(mode="json"), "arms": [arm.model_dump(mode="json") for arm in arms]})
 
 
-def measure_widths(prepared: Prepared, depths: Sequence[int], show: Callable[[str, int, int], None]) -> Widths:
+def measure_at_kernels(prepared: Prepared, show: Callable[[str, int, int], None], most_s: float = inf) -> Widths:
+    """Time rounds of the target at the widths of `AT_KERNELS`. Raises EngineError, UsageError."""
+    free = with_free_drafts(prepared.recipe, max(AT_KERNELS))
+    return measure_widths(with_arms(prepared, free.arms), AT_KERNELS, show, most_s)
+
+
+def measure_widths(
+    prepared: Prepared, depths: Sequence[int], show: Callable[[str, int, int], None], most_s: float = inf
+) -> Widths:
     """Time rounds of 1 and of every depth + 1 tokens. `show`: step, how much is done, of how much.
 
-    Raises EngineError.
+    `most_s`: where all passes would take longer, it ends after the first. Raises EngineError.
     """
     setup, launch = prepared.of_baseline, prepared.launches[ARM]
     widths = [1, *(depth + 1 for depth in depths)]
@@ -83,7 +100,10 @@ def measure_widths(prepared: Prepared, depths: Sequence[int], show: Callable[[st
             raise EngineError("This engine does not report how it tokenizes.", kind="protocol")
         token = prompt.token_ids[-1]
         repeated = Rendered(prompt.text, (*prompt.token_ids, *[token] * 2 * _MATCHED))
+        began = time.perf_counter()
         for number in range(PASSES):
+            if number == 1 and PASSES * (time.perf_counter() - began) > most_s:
+                break
             show("timing rounds of each width", number, PASSES)
             for width in widths[:: -1 if number % 2 else 1]:
                 seconds = _round(server, repeated, prepared.recipe.sampling, token, width)
