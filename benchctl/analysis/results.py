@@ -22,6 +22,7 @@ from benchctl.analysis.losslessness import (
     FirstDivergence,
     NoiseFloor,
     Reason,
+    ReplayDeviation,
     Scope,
 )
 from benchctl.analysis.result import Fact as Fact
@@ -201,6 +202,9 @@ class Comparison(Result):
     other_divergences: tuple[FirstDivergence, ...] = Field(
         default=(), validation_alias=AliasChoices("other_divergences", "other_forks"), serialization_alias="other_forks"
     )
+
+    deviation: ReplayDeviation | None = None
+    """The first token of an answer that is not the target's likeliest in the arm's own batch."""
 
     @property
     def divergences(self) -> tuple[FirstDivergence, ...]:

@@ -44,6 +44,8 @@ class ScreenRow:
     """`None` for a baseline."""
     power: float | None
     """With which a violation would have been found; `None` where nothing had to be scored."""
+    replayed: int | None
+    """Rounds that the target alone read again, where that decides the verdict; the power then says nothing more."""
     inactive: bool
 
     @property
@@ -72,6 +74,7 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     decoding = [row for row in [*analysis.speedups, *analysis.second_cells] if row.task == ALL_TASKS]
     speeds = {row.arm: row for row in decoding if row.arm not in overlapping}
     power = {row.arm: row.stated.chance for row in analysis.losslessness if row.stated is not None}
+    replayed = {row.arm: row.replayed.rounds for row in analysis.losslessness if row.replayed is not None}
     inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
     by_arm = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
     by_arm |= dict.fromkeys(by_arm.keys() & analysis.baselines)
@@ -82,6 +85,7 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
             speeds.get(arm),
             verdict,
             power.get(arm),
+            replayed.get(arm),
             arm in inactive,
         )
         for arm, verdict in by_arm.items()
@@ -109,6 +113,7 @@ def first_screen(analysis: Analysis, limit: int | None = MOST_ARMS) -> tuple[Tab
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
                 acceptance_rate("Accepted", "verdict.acceptance", "verdict.acceptance_doubt"),
                 output_column("Output", "verdict.lossless", write=_output),
+                numeric("Replayed", "replayed", numbers.count, optional=True),
                 numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True),
                 correct_column(analysis),
             ),
@@ -133,6 +138,8 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     elif any(row.verdict for row in rows):
         needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
         sentences.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
+    if any(row.replayed is not None for row in rows):
+        sentences.append("Replayed: rounds that the target alone read again in the same batches.")
     if any(row.power is not None for row in rows):
         sentences.append("Power: the chance that this run would have noticed an engine that accepts wrong tokens.")
     doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}

@@ -215,6 +215,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
             fold("Energy and memory", "", speed.resources(analysis)),
         ],
         "output": [
+            fold("Replay in the arm's own batches", "", output.replays(analysis)),
             fold("Divergences and the target's own noise", "", output.scored_divergences(analysis),
                  output.noise_floors(analysis),
                  sentences=[

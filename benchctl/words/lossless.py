@@ -324,6 +324,12 @@ def _reports(values: dict[str, Any]) -> str:
     return f" (it reports {values['reported']}; the baseline's {values['baseline_reported']})"
 
 
+def _widths(values: dict[str, Any], _: Losslessness) -> str:
+    same = f"The same answers: {values['same']}. " if values["same"] else ""
+    first_difference = f"The first difference is at token {values['index']} of {values['prompt']}."
+    return f"{same}Other answers: {values['other']}. {first_difference}"
+
+
 def _lossy(values: dict[str, Any], _: Losslessness) -> str:
     equal = " Equal answers are coincidence." if values["equal"] else ""
     output = "its text is not a model's output" if values["synthetic"] else "its output is not the target's own"
@@ -334,6 +340,7 @@ _ARMS: dict[str, Callable[[dict[str, Any], Losslessness], str]] = {
     "differing": _differing,
     "identical": _identical,
     "undetermined": _undetermined,
+    "widths": _widths,
     "speculation-or-servers": _two_causes,
     "lossy-by-design": _lossy,
 }

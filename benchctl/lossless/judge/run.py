@@ -36,6 +36,7 @@ from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_ev
 from benchctl.lossless.judge.replay import ArmSteps, JudgedReplay, judge_replays, select_steps
 from benchctl.lossless.judge.selection import Selection, select_answers
 from benchctl.lossless.judge.verdicts import greedy, judge_arm, plainly_equal
+from benchctl.lossless.judge.widths import width_groups
 from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.words.lossless import worded
 
@@ -95,6 +96,8 @@ def _judge(
             if frame.arms[arm] in names:
                 of_arm = condition.of(arm)
                 verdict = _judge_condition(of_arm, arm, evidence, any_judged=any_judged)
+                if verdict.verdict == "exact" and (widths := width_groups(frame, verdict)) is not None:
+                    verdict = verdict.model_copy(update={"reasons": (*verdict.reasons, widths)})
                 scope = find_scope(of_arm.frame, arm, processes)
                 verdicts[frame.arms[arm]] = worded(verdict.model_copy(update={"scope": scope}))
     return verdicts

@@ -199,11 +199,15 @@ def key_of(record: Record) -> AnswerKey:
     return (record.task, record.prompt_idx, record.prompt_sha, record.token_sha or "")
 
 
-def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
-    """Return what an arm's rounds read at once of a request: its widest verify step."""
+def widest_step(frame: Frame, arm: int) -> int | None:
+    """Return how many tokens of a request an arm's widest verify step read at once; `None`: not reported."""
     reported = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
-    widths = [width for width in reported if width is not None]
-    return (max(widths),) if widths else ()
+    return max((width for width in reported if width is not None), default=None)
+
+
+def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
+    width = widest_step(frame, arm)
+    return () if width is None else (width,)
 
 
 def _reach(frame: Frame, arm: int, answers: Mapping[tuple[int, int], Answer], depth: int) -> dict[AnswerKey, Reach]:

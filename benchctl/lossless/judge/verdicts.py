@@ -221,6 +221,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         blocks_differing=len(unequal),
         divergence=shown[0] if shown else None,
         other_divergences=tuple(shown[1:]),
+        deviation=deviation,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from rich.cells import chop_cells
 
 from benchctl.analysis.accuracy import ArmAccuracy
-from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
+from benchctl.analysis.losslessness import ArmReplay, FirstDivergence, NoiseFloor
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
 from benchctl.lossless.judge.whole_answers import DivergingAnswer, Probability
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
@@ -111,6 +111,7 @@ def divergences(verdicts: Sequence[Losslessness], baseline: str, limit: int) -> 
 def answers(analysis: Analysis) -> Table[Comparison]:
     """A row a prompt and arm, for programs."""
     of_divergence = ("index", "unit", "width", "baseline_token", "arm_token")
+    of_deviation = ("index", "token", "likeliest", "gap", "step", "width", "draft")
     return Table(
         "losslessness",
         "Every prompt against the baseline’s",
@@ -121,6 +122,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
             *for_programs(**{f"fork_{name}": f"divergence.{name}" for name in of_divergence}),
             *for_programs(margin="divergence.margin", noise_floor="divergence.noise_floor"),
             *for_programs(margin_verify=_margin("verify"), margin_prefill=_margin("prefill")),
+            *for_programs(**{f"replay_{name}": f"deviation.{name}" for name in of_deviation}),
         ),
         [comparison for arm in analysis.losslessness for comparison in arm.comparisons],
     )
@@ -214,6 +216,38 @@ def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
             numeric("Null control: diverges from itself", "noise.null_divergences", cell=diverging),
         ),
         sorted(rows, key=lambda row: (targets.index(row.baseline), row.noise.width)),
+    )
+
+
+def replays(analysis: Analysis) -> Table[ArmReplay]:
+    """A row for each arm whose steps were to be replayed."""
+
+    def share(part: str, whole: str) -> Callable[[ArmReplay], str]:
+        return lambda row: f"{numbers.count(getattr(row, part))} of {numbers.count(getattr(row, whole))}"
+
+    return Table(
+        "replays",
+        "Answers that the target alone read again, in the batches they were made in",
+        (
+            arm_column(analysis),
+            numeric("Answers", "answers", cell=share("answers", "of")).means("distinct by tokens and steps."),
+            *for_programs("of"),
+            numeric("Rounds", "rounds", numbers.count).means("steps with a draft."),
+            numeric("Tokens", "tokens", numbers.count),
+            numeric("Deviating", "deviating", numbers.count).means(
+                "tokens that are not the likeliest in the arm’s own batch; a sound engine has none."
+            ),
+            numeric("Control", "control", cell=share("control", "control_of")).means(
+                "the baseline’s own answers, replayed a token at a time."
+            ),
+            numeric("Not exact", "control_deviating", numbers.count).means(
+                "answers of the control that do not replay; with any, replay decides nothing."
+            ),
+            *for_programs("control_of"),
+            Column("Open", "lacking", absent="", wrap=True, optional=True),
+            Column("Read by", "evidence", wrap=True),
+        ),
+        [row.replay for row in analysis.losslessness if row.replay is not None],
     )
 
 

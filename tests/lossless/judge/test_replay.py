@@ -65,12 +65,27 @@ EQUAL = speculating()
 def test_answers_that_differ_and_replay_exactly_are_exact() -> None:
     (judged,) = verdicts([BASELINE, DIFFERING], [replayed(BASELINE), replayed(DIFFERING)])
     assert (judged.verdict, judged.counts, judged.audit) == ("exact", {"exact": 1}, None)
-    assert codes(judged) == ["differing", "replay"]
+    assert codes(judged) == ["differing", "replay", "widths"]
     assert judged.replay is not None
     assert (judged.replay.answers, judged.replay.of, judged.replay.rounds, judged.replay.tokens) == (1, 1, 3, 11)
     assert "all 11 tokens of 1 answer (3 rounds) are the likeliest" in judged.reason
     tie = replayed(DIFFERING, [(8, 0.0)])
     assert verdicts([BASELINE, DIFFERING], [replayed(BASELINE), tie])[0].verdict == "exact", "either may be chosen"
+
+
+def test_an_exact_arm_names_the_widths_with_and_without_its_answers() -> None:
+    records = [BASELINE, DIFFERING]
+    for label, drafted in (("alike", 5), ("shallow", 2), ("deep", 9)):
+        steps = [[drafted, 1]] * 5
+        counters: dict[str, Any] = {"draft_n": 5 * drafted, "draft_n_accepted": 5, "rounds": 5, "target_steps": steps}
+        own: dict[str, Any] = {"text": "else", "ids": OTHER if label == "alike" else [*OTHER[:9], 12, 13]}
+        records.append(build_record(label, **counters, **({} if label == "shallow" else own)))
+    judged = {row.arm: row for row in verdicts(records, [replayed(record) for record in records])}
+    assert {row.verdict for row in judged.values()} == {"exact", "identical"}
+    assert judged["spec"].reason.endswith(
+        "The same answers: width 6 (alike). Other answers: width 1 (baseline), width 3 (shallow), width 10 (deep). "
+        "The first difference is at token 7 of code/0."
+    )
 
 
 def test_a_token_that_is_not_the_batchs_likeliest_is_a_violation_with_its_place() -> None:
@@ -134,7 +149,8 @@ def test_an_arm_that_is_replayed_in_part_is_not_exact_and_the_others_decide() ->
 
 
 def test_steps_that_contradict_the_counters_are_none() -> None:
-    for steps in ([[4, 3], [4, 2]], [[4, 3], [4, 2], [3, 2]], [[4, 3], [4, 9], [4, 2]], [[]], [[4]]):
+    contradictions: list[list[list[int]]] = [[[4, 3], [4, 2]], [[4, 3], [4, 9], [4, 2]], [[]], [[4]]]
+    for steps in contradictions:
         record = DIFFERING.changed(target_steps=steps)
         (judged,) = verdicts([BASELINE, record], [replayed(BASELINE), replayed(record)])
         assert judged.verdict == "undetermined"
@@ -158,7 +174,7 @@ def test_where_replay_would_show_nothing_it_is_not_used(changes: dict[str, Any],
 
 def test_endings_are_judged_whatever_replays() -> None:
     longer = speculating(ids=[*OTHER, 11], text="else", target_steps=[[4, 3], [4, 2], [4, 3]], draft_n_accepted=8)
-    limit = {"recipe": {"sampling": {"max_tokens": 11}}}
+    limit: dict[str, Any] = {"recipe": {"sampling": {"max_tokens": 11}}}
     (judged,) = verdicts([BASELINE, longer], [replayed(BASELINE), replayed(longer)], **limit)
     assert (judged.verdict, judged.counts) == ("violation", {"violation": 1})
     model = {"source": "bundled:none", "path": "none.gguf", "files": [], "facts": {"end_tokens": [110]}}

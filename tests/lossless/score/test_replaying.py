@@ -94,10 +94,11 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Callable[[ToyTarget], ToyTarget]:
-    def launch(target: Any) -> ToyTarget:
+    def launch(target: ToyTarget) -> ToyTarget:
         prompts = {("code", index): Prompt(prompt=f"code/{index}") for index in range(PROMPTS)}
+        engine: Any = target
         again = Relaunch(
-            target, Launch(("baseline",), {}), GREEDY, prompts, "", kind="toy", launch_of=lambda arm: Launch((arm,), {})
+            engine, Launch(("baseline",), {}), GREEDY, prompts, "", kind="toy", launch_of=lambda arm: Launch((arm,), {})
         )
         monkeypatch.setattr(relaunch, "relaunch", lambda *_, **__: again)
         return target

@@ -1,0 +1,50 @@
+"""Which verify widths give the same answers, and where the first difference stands.
+
+Numeric noise is a function of a batch's width, so the arms of an exact difference fall into groups of equal answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.losslessness import Reason, because
+from benchctl.lossless.judge.selection import widest_step
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Frame
+    from benchctl.analysis.results import Losslessness
+
+
+def width_groups(frame: Frame, judged: Losslessness) -> Reason | None:
+    """Return which arms have the answers of this one and which do not, and its first difference from the baseline.
+
+    `None` where no answer differs by a token.
+    """
+    divergences = [
+        (divergence.index, row)
+        for row in judged.comparisons
+        for divergence in row.divergences
+        if divergence.unit == "token"
+    ]
+    if not divergences:
+        return None
+    index, row = min(divergences, key=lambda found: found[0])
+    answers = {name: _answers(frame, number) for number, name in enumerate(frame.arms)}
+    groups: dict[bool, list[str]] = {True: [], False: []}
+    for number, name in enumerate(frame.arms):
+        width = 1 if number == frame.baseline else widest_step(frame, number)
+        if name != judged.arm and number != frame.again and width is not None:
+            groups[answers[name] == answers[judged.arm]].append(f"width {width} ({name})")
+    return because(
+        "widths",
+        same=", ".join(groups[True]),
+        other=", ".join(groups[False]),
+        index=index,
+        prompt=f"{row.task}/{row.prompt_idx}",
+    )
+
+
+def _answers(frame: Frame, arm: int) -> list[frozenset[str | None]]:
+    """Return the distinct answers of an arm to every prompt."""
+    rows_by_prompt = frame.row_at[arm].T.tolist()
+    return [frozenset(frame.records[row].token_sha for row in rows if row >= 0) for rows in rows_by_prompt]
