@@ -35,6 +35,7 @@ from benchctl.analysis.results import (
     Decision,
     Experiment,
     ExperimentKind,
+    Losslessness,
     Verdict,
     open_for_others,
 )
@@ -158,17 +159,28 @@ def _scores(run: Situation) -> Experiment | None:
 
 def _power(run: Situation) -> Experiment | None:
     """The prompts that the verdict on an advised arm's output needs."""
-    for row in run.analysis.losslessness:
-        stated = row.audit.stated if row.audit is not None else None
-        needed = stated.prompts if stated is not None and can_be_shown(stated) else None
-        if row.arm not in run.advised or row.unviolated is None or needed is None:
-            continue
-        basis = {"arms": [row.arm], "power": row.unviolated, "prompts": needed}
-        if needed > _SHIPPED_PROMPTS:
-            return run.with_your_prompts("power", **basis)
-        options = ("--prompts", _SHIPPED, "--limit", str(math.ceil(needed / _SHIPPED_TASKS)), "--blocks", "1")
-        return run.run_again("power", "--only", row.arm, *options, **basis)
-    return None
+    advised = [row for row in run.analysis.losslessness if row.arm in run.advised]
+    return next(filter(None, (more_power(row, run.manifest, run.folder) for row in advised)), None)
+
+
+def more_power(row: Losslessness, manifest: Manifest, folder: Path) -> Experiment | None:
+    """Return the run that gives an undetermined arm its verdict; `None` where power is not what it lacks."""
+    stated = row.audit.stated if row.audit is not None else None
+    needed = stated.prompts if stated is not None and can_be_shown(stated) else None
+    if row.unviolated is None or needed is None:
+        return None
+    shipped = needed <= _SHIPPED_PROMPTS
+    limit = str(math.ceil(needed / _SHIPPED_TASKS))
+    options = ["--only", row.arm, "--prompts", _SHIPPED, "--limit", limit, "--blocks", "1"]
+    options = options if shipped else ["--prompts", YOUR_PROMPTS]
+    return Experiment(
+        kind="power",
+        command=_run_again(manifest, folder, options),
+        arms=[row.arm],
+        power=row.unviolated,
+        prompts=needed,
+        prompts_file=None if shipped else YOUR_PROMPTS,
+    )
 
 
 def _prompts_for_others(run: Situation) -> Experiment | None:

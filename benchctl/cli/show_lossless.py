@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
+from benchctl.analysis.next_experiment import more_power
 from benchctl.analysis.results import LOSSLESS, Losslessness
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
@@ -13,6 +15,7 @@ from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_cou
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
 from benchctl.words import sweep as sweep_words
+from benchctl.words.experiment import sentence as experiment_sentence
 from benchctl.words.lossless import consistency_sentence, noise_sentence, replay_sentence
 from benchctl.words.scope import scope_lines
 
@@ -94,7 +97,19 @@ def print_tables(run: RunData, verified: Verified) -> None:
         further = f" {count} more divergences: --json lists all." if count else ""
         out.say(f"{table.note}{further}".strip(), "dim")
         out.say()
+    _print_next(out, run, verdicts)
     out.say(f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}", whole=True)
+
+
+def _print_next(out: Printout, run: RunData, verdicts: Sequence[Losslessness]) -> None:
+    """Print the command that gives the arm of the most power its verdict, where power is what it lacks."""
+    ordered = sorted(verdicts, key=lambda row: -(row.unviolated or 0.0))
+    experiments = (more_power(row, run.manifest, run.folder) for row in ordered) if run.manifest else ()
+    experiment = next(filter(None, experiments), None)
+    if experiment is not None:
+        out.say(f"Next: {experiment_sentence(experiment)}")
+        out.say(f"  {experiment.command}", whole=True)
+        out.say()
 
 
 def _replayed(scores: TargetScores) -> dict[str, object]:
