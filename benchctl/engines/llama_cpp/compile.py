@@ -170,6 +170,9 @@ def _first(*names: str, line: int = 0, prefer_environment: bool = False) -> tupl
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
 QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
 """Shortens the build. Its path is no flag of the build, since it depends on where benchctl is installed."""
+REPLAY = "llama-replay"
+"""A program of benchctl's own, which `QUICK_BUILD` adds to the targets."""
+REPLAY_SOURCE = Path(__file__).with_name("replay.cpp")
 
 FREE_SOME = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
 _STEP_FAILURES = {
@@ -237,12 +240,13 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(commit or 'unknown')[:7]}")
     flags = (*work.flags, *identity)
-    # The shortened build was not tested with other sources.
-    compiled = _compile_sound(work, flags, quick=sdist.sha256 in KNOWN_SHA256.values())
+    # The shortened build, and benchctl's own program in it, were not tested with other sources.
+    quick = sdist.sha256 in KNOWN_SHA256.values()
+    compiled, programs = _compile_sound(work, flags, quick=quick), _programs(quick=quick)
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
     (staged / "bin").mkdir(parents=True)
-    for name in TARGETS:
+    for name in programs:
         shutil.move(compiled.server.with_name(name), staged / "bin" / name)
     finished = Build(
         folder=staged,
@@ -258,11 +262,15 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(time.monotonic() - started, 1),
         version_output=" · ".join(line for line in compiled.printed if line.strip()),
-        files={name: file_sha256(staged / "bin" / name) for name in TARGETS},
+        files={name: file_sha256(staged / "bin" / name) for name in programs},
         left_out=() if compiled.flags == flags else ("AMX",),
     )
     (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
     return staged
+
+
+def _programs(*, quick: bool) -> tuple[str, ...]:
+    return (*TARGETS, REPLAY) if quick else TARGETS
 
 
 @dataclass(frozen=True)
@@ -301,8 +309,8 @@ def _compile(work: Work, flags: tuple[str, ...], *, quick: bool) -> _Compiled:
         if step := re.match(r"\[\s*(\d+)/(\d+)\]", line):
             work.report("compiling", int(step[1]), int(step[2]))
 
-    jobs = ("--parallel", str(work.jobs))
-    work.run("compile", toolchain.cmake, "--build", str(build), *jobs, "--target", *TARGETS, on_line=on_line)
+    jobs, programs = ("--parallel", str(work.jobs)), _programs(quick=quick)
+    work.run("compile", toolchain.cmake, "--build", str(build), *jobs, "--target", *programs, on_line=on_line)
     server = build / "bin" / "llama-server"
     work.report("trying the result", 0, 0)
     return _Compiled(server, work.run("try", str(server), "--version"), flags)

@@ -21,11 +21,13 @@ from benchctl.engines.llama_cpp.command import (
     devices_of,
     with_one_slot,
 )
+from benchctl.engines.llama_cpp.companion import build_companion, companion_beside, no_companion
 from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, probe_server
+from benchctl.engines.llama_cpp.replay import LlamaReplayer, start_replayer, target_launch, unreplayable
 from benchctl.engines.llama_cpp.score import (
     LlamaScorer,
     LogitShift,
@@ -179,6 +181,23 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         server, splits = self.start(replace(launch, argv=argv), log_path), split_batch(launch.argv, self._probe.facts)
         left_out = end_tokens(read_header(Path(server.model))) if sampling.ignore_eos else frozenset()
         return LlamaScorer(server, argv, splits=splits, left_out=left_out, shift=LogitShift(sampling))
+
+    def no_replay(self, launch: Launch) -> str | None:
+        """Return why the answers of `launch` cannot be replayed; see `benchctl.engines.base.ReplayingEngine`."""
+        found = self._probe.capabilities
+        return unreplayable(launch, self._probe.facts, self._devices or ()) or no_companion(
+            self._probe.program, found.commit, bundled=found.found_in == "bundled"
+        )
+
+    def replay_launch(self, launch: Launch) -> Launch:
+        """Return the launch of the target that reads the answers of `launch` again."""
+        return target_launch(launch, self._probe.facts)
+
+    def start_replayer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> LlamaReplayer:
+        """Start llama-replay, built for the server's libraries where it is not there yet. Raises EngineError."""
+        server = self._probe.program
+        program = companion_beside(server) or build_companion(server)
+        return start_replayer(program, launch, log_path, self._spec, sampling, self._probe.capabilities.commit)
 
     def traced(self, launch: Launch) -> Launch | None:
         """Return the launch with a log that times every pass; `None` where this llama-server has no such level."""

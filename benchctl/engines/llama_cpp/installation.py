@@ -25,6 +25,7 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.llama_cpp.compile import (
     FREE_SOME,
     QUICK_BUILD,
+    REPLAY_SOURCE,
     TARGETS,
     Build,
     Host,
@@ -209,7 +210,8 @@ def _source(options: InstallOptions) -> tuple[str, Sdist | None]:
 
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
     settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
-    parts = [version, sdist_sha256, TARGETS, flags, file_sha256(QUICK_BUILD), toolchain.compiler, settings]
+    ours = [file_sha256(file) for file in (QUICK_BUILD, REPLAY_SOURCE)]
+    parts = [version, sdist_sha256, TARGETS, flags, *ours, toolchain.compiler, settings]
     parts += Host.here().model_dump().values()
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 

@@ -1,7 +1,13 @@
-# Read by CMake while it configures llama.cpp: what shortens the build and leaves alone what is measured. ggml, the graphs
+# Read by CMake while it configures llama.cpp: a program of benchctl's own, llama-replay, which reads answers again; and
+# what shortens the build and leaves alone what is measured. ggml, the graphs
 # of llama and the files in `hot` keep llama.cpp's own -O3: all that computes, drafts, samples and answers token by token.
 # What runs at the start or once a request (options, downloads, chat templates, JSON schemas, HTTP headers) is optimized
 # less, images and sound not at all, and several files are compiled at a time, since most of the time goes into headers.
+add_executable(llama-replay ${CMAKE_CURRENT_LIST_DIR}/replay.cpp)
+target_compile_features(llama-replay PRIVATE cxx_std_17)
+target_link_libraries(llama-replay PRIVATE llama-common llama)
+set_target_properties(llama-replay PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
 if(CMAKE_VERSION VERSION_LESS 3.19 OR MSVC)
   return()  # nothing can be said of targets that are not there yet
 endif()

@@ -66,6 +66,8 @@ def download(package: str, version: str, sha256: str | None, into: Path, log: Te
 PACKAGE = "llama-cpp-python"
 PINNED_VERSION = "0.3.36"
 KNOWN_SHA256 = {"0.3.36": "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"}
+PINNED_COMMIT = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
+"""llama.cpp's, of that version."""
 _TREE = PurePosixPath("vendor/llama.cpp")
 _COMMIT = PurePosixPath(".git/modules/vendor/llama.cpp/HEAD")
 _MAX_BYTES = 2 * 1024**3

@@ -1,0 +1,164 @@
+"""Answers of the real llama-server, read again by llama-replay in the steps they were made in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchctl.engines.base import Launch, ReplayingEngine
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
+from benchctl.engines.llama_cpp.companion import no_companion
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.probe import parse_help
+from benchctl.engines.llama_cpp.replay import LlamaReplayer, sampling_args, target_launch, unreplayable
+from benchctl.engines.llama_cpp.source import PINNED_COMMIT
+from benchctl.errors import EngineError
+from benchctl.models.files import ResolvedPair
+from benchctl.models.shipped import bundled_models
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import GREEDY, Arm, Sampling
+from tests.engines.cells import HERE, arm_of, complete, resolved
+
+CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())
+PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats lay still. One, two, three, four,")
+CONSTRAINED = Sampling(max_tokens=48, presence_penalty=0.7, repeat_penalty=1.1, logit_bias={300: 2.5, 301: -100.0})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, and how it was made."""
+
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+
+Replays = Callable[[Arm, ResolvedPair, Sampling], tuple[Answer, LlamaReplayer]]
+
+
+@pytest.fixture(scope="module")
+def engine(llama_server: Path) -> LlamaCppEngine:
+    return LlamaCppEngine(LlamaCppSpec(binary=str(llama_server), device="cpu", context=1024, threads=1))
+
+
+@pytest.fixture
+def replays(engine: LlamaCppEngine, tmp_path: Path) -> Iterator[Replays]:
+    """Have an arm answer; return the answer and a replayer for it."""
+    replayers: list[LlamaReplayer] = []
+
+    def run(arm: Arm, models: ResolvedPair, sampling: Sampling) -> tuple[Answer, LlamaReplayer]:
+        launch = engine.launch(arm, models)
+        assert engine.no_replay(launch) is None
+        server = engine.start(launch, tmp_path / "server.log")
+        try:
+            prompt = server.render(PROMPT)
+            answer = complete(server, prompt, sampling)
+        finally:
+            server.stop()
+        replayers.append(engine.start_replayer(engine.replay_launch(launch), tmp_path / "replay.log", sampling))
+        assert answer.token_ids is not None
+        steps = answer.ledger.target_steps or ((0, 0),) * (answer.n_predicted - 1)
+        return Answer(prompt.token_ids, answer.token_ids, steps), replayers[-1]
+
+    yield run
+    for replayer in replayers:
+        replayer.stop()
+
+
+@pytest.mark.engine
+def test_the_adapter_replays(engine: LlamaCppEngine) -> None:
+    assert isinstance(engine, ReplayingEngine)
+    commit = engine.probe().commit
+    assert commit and PINNED_COMMIT.startswith(commit)
+
+
+@pytest.mark.engine
+def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
+    replays: Replays, tiny_pair: ResolvedPair
+) -> None:
+    answer, replayer = replays(arm_of("draft-simple", max=4), tiny_pair, CONSTRAINED)
+    assert any(len(step) > 2 for step in answer.steps), "no round was repeated from a checkpoint"
+    assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []
+
+    index, token = 20, (answer.tokens[20] + 7) % 1000
+    tampered = (*answer.tokens[:index], token, *answer.tokens[index + 1 :])
+    deviating = replayer.replay(answer.prompt, tampered, answer.steps)
+    assert (deviating[0].index, deviating[0].likeliest) == (index, answer.tokens[index])
+    assert deviating[0].gap > 0
+
+    for steps in [[(4, 2), *answer.steps[1:]], [(4, 5)], [(0,)], [], [*answer.steps, (0, 0)], [(100000, 0)]]:
+        with pytest.raises(EngineError, match="llama-replay: "):
+            replayer.replay(answer.prompt, answer.tokens, steps)
+    with pytest.raises(EngineError, match="token that the model has not"):
+        replayer.replay([10**6], answer.tokens, answer.steps)
+    assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []  # it goes on
+
+
+@pytest.mark.engine
+def test_a_head_that_reads_the_targets_states_is_read_again_with_its_snapshots(replays: Replays) -> None:
+    path = {model.name: model.path for model in bundled_models()}
+    models = ResolvedPair(resolved(path["tiny-sequential"]), None)
+    answer, replayer = replays(arm_of("draft-mtp", max=3), models, Sampling(max_tokens=48))
+    assert any(accepted < drafted for drafted, accepted, *_ in answer.steps)
+    assert all(len(step) == 2 for step in answer.steps)
+    assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []
+
+
+@pytest.mark.engine
+def test_what_is_no_request_is_one_line_of_error(engine: LlamaCppEngine, tiny_pair: ResolvedPair) -> None:
+    launch = engine.replay_launch(engine.launch(arm_of(), tiny_pair))
+    program = engine.probe().binary
+    assert program is not None
+    good = {"prompt": [1, 5], "answer": [7], "steps": []}
+    lines = ["{", "[1, 2]", "null", '{"prompt": 3}', "[" * 10_000, json.dumps({**good, "answer": [1e9]})]
+    lines += [json.dumps({**good, "answer": [2**40]}), json.dumps({**good, "steps": [[[]]]}), json.dumps(good)]
+    done = subprocess.run(
+        [program.with_name("llama-replay"), *launch.command(0)[1:], *sampling_args(GREEDY)],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(launch.env),
+    )
+    ready, *results = map(json.loads, done.stdout.splitlines())
+    assert ready["ready"] is True
+    assert [list(result) for result in results] == [["error"]] * (len(lines) - 1) + [["tokens"]]
+
+
+def test_arms_whose_drafts_leave_the_target_alone_share_its_command(tmp_path: Path) -> None:
+    plain = Launch(("llama-server", "-m", "t", "-c", "9", "--spec-type", "none", "-fa", "on"), {})
+    words = ["-m", "t", "-md", "d", "-c", "9", "-ngld", "0", "--spec-type", "draft-simple", "--spec-draft-n-max", "4"]
+    drafting = Launch(("llama-server", *words, "-fa", "on"), {})
+    assert target_launch(drafting, CURRENT) == target_launch(plain, CURRENT)
+    assert target_launch(plain, CURRENT).argv == ("llama-server", "-m", "t", "-c", "9", "-fa", "on")
+    head = Launch(("llama-server", "-m", "t", "--spec-type", "draft-eagle3", "-md", "d"), {})
+    assert target_launch(head, CURRENT) == head
+
+
+def test_what_cannot_be_replayed_is_a_sentence(tiny_target: Path, tmp_path: Path) -> None:
+    alone = ("llama-server", "-m", str(tiny_target), "-np", "1")
+    assert unreplayable(Launch(alone, {}), CURRENT, ()) is None
+    assert "share its batches" in (unreplayable(Launch((*alone, "-np", "4"), {}), CURRENT, ()) or "")
+    assert "no logits" in (unreplayable(Launch((*alone, "--backend-sampling"), {}), CURRENT, ()) or "")
+    server = tmp_path / "bin" / "llama-server"
+    server.parent.mkdir()
+    server.touch()
+    assert "engines install" in (no_companion(server, PINNED_COMMIT[:7], bundled=True) or "")
+    assert "of commit abc1234" in (no_companion(server, "abc1234", bundled=False) or "")
+    assert "do not lie beside it" in (no_companion(server, PINNED_COMMIT[:7], bundled=False) or "")
+    for name in ("libllama-common.so.0", "libllama.so.0", "libggml.so.0", "libggml-base.so.0"):
+        (server.parent / name).touch()
+    assert no_companion(server, PINNED_COMMIT[:7], bundled=False) is None
+
+
+def test_sampling_is_set_by_flags() -> None:
+    args = " ".join(sampling_args(CONSTRAINED))
+    assert "--samplers penalties;top_k;temperature" in args
+    assert "--logit-bias 300+2.5 --logit-bias 301-100.0" in args
+    assert "--repeat-last-n 64" in args and "--presence-penalty 0.7" in args
+    assert "--grammar" not in args and "--ignore-eos" not in args
