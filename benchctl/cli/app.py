@@ -37,12 +37,13 @@ from benchctl.cli.tune import tune
 from benchctl.cli.verify_against import verify_against
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.cli.verify_sampling import verify_sampling
+from benchctl.cli.verify_stress import verify_stress
 from benchctl.errors import BenchctlError, StorageError
 
 ABOUT = (
     "Does speculative decoding pay on your machine, and is the output unchanged?\n\n"
     "A recipe names models, prompts and arms. An arm is a setting of speculation: how a draft guesses tokens that the"
-    " target verifies. A block is one run of every arm, each in a fresh engine process. Type first: benchctl demo"
+    " target verifies. Type first: benchctl demo"
 )
 EPILOG = (
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed or cannot tell"
@@ -81,6 +82,7 @@ for panel, commands in {
     "Judge": (
         verify_lossless,
         verify_sampling,
+        verify_stress,
         verify_against,
         report,
         compare,

@@ -132,6 +132,8 @@ class Completion:
     """`benchctl.data.record.Record.burst_gaps_s`."""
     text_events: int | None = None
     """`benchctl.data.record.Record.text_events`."""
+    cached_tokens: int | None = None
+    """Tokens of the prompt that the engine took from its cache; `None` where it does not report them."""
 
     @property
     def after_first(self) -> int | None:
@@ -403,6 +405,42 @@ class ReplayingEngine(Protocol):
 
     def start_replayer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> Replayer:
         """Start the target alone; `launch` is one of `replay_launch`. Raises EngineError (`launch`, `health`)."""
+
+
+@runtime_checkable
+class EngineInUse(Protocol):
+    """An engine that can also be started with its own defaults: caches, slots and batches as people run it."""
+
+    def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the command of a cell without what benchctl sets for its measurement. Raises UsageError."""
+
+
+@dataclass(frozen=True)
+class ListedToken:
+    """A generated token with the log probability that its answer gives it."""
+
+    token: int
+    logprob: float
+    likeliest: Mapping[int, float]
+    """The log probabilities of the likeliest tokens that the answer lists beside it, by id."""
+
+
+@runtime_checkable
+class ServerInUse(Server, Protocol):
+    """A server whose cache and slots a request can choose."""
+
+    @property
+    def slots(self) -> int | None:
+        """How many answers it decodes at a time at most; `None` where it does not report that."""
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return a prompt that is answered with the engine's prompt cache or without it, and in a certain slot."""
+
+    def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
+        """Return path and JSON of an unstreamed request for the answer that `complete`, or `listed`, returns."""
+
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken]:
+        """Answer with the log probabilities of each token and of so many likeliest ones. Raises EngineError."""
 
 
 class Comparer(Protocol):

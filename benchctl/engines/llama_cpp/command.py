@@ -71,17 +71,29 @@ def command_line(
     arm: Arm,
     models: ResolvedPair,
     devices: Sequence[str] = (),
+    *,
+    in_use: bool = False,
 ) -> tuple[str, ...]:
-    """Return the whole command of a cell; `{port}` stands for the port. `devices`: those that the binary lists."""
+    """Return the whole command of a cell; `{port}` stands for the port. `devices`: those that the binary lists.
+
+    `in_use`: slots (of one request at a time), batches and caches are llama-server's own defaults.
+    """
     settings_first: list[list[str]] = [["-m", str(models.target.path)]]
     draft = models.draft if uses_draft(arm, models) else None
     if draft is not None:
         settings_first.append(["-md", str(draft.path)])
-    settings_first += [["--host", "127.0.0.1"], ["--port", "{port}"], *_slots(arm.concurrency, engine.context, flags)]
-    settings_first += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
+    settings_first += [["--host", "127.0.0.1"], ["--port", "{port}"]]
+    if in_use and arm.concurrency == 1:
+        settings_first.append(["-c", str(engine.context)])
+    else:
+        settings_first += _slots(arm.concurrency, engine.context, flags)
+    settings_first.append(["-t", str(engine.threads or default_threads())])
+    if not in_use:
+        settings_first += [["-b", str(BATCH)], ["-ub", str(BATCH)]]
     settings_first += _device(engine.device, draft is not None, flags, devices)
     settings_first += _cache_types(arm, with_draft=draft is not None, flags=flags)
-    always = ["-fit off", "--cache-ram 0", "--no-context-shift", "--metrics", "--slots", "--jinja"]
+    measuring = [] if in_use else ["-fit off", "--cache-ram 0", "--no-context-shift"]
+    always = [*measuring, "--metrics", "--slots", "--jinja"]
     settings = [setting.split() for setting in [*always, flags.first("--no-ui", "--no-webui") or "--no-ui"]]
     settings_first += [setting for setting in settings if setting[0] in flags]
     verbosity = flags.get("-lv")

@@ -42,6 +42,7 @@ from benchctl.engines.llama_cpp.spec_flags import (
     worth_trying,
 )
 from benchctl.engines.llama_cpp.trace import read_passes
+from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
@@ -150,6 +151,16 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         added = ({} if arm.overlapping else {"LLAMA_TRACE": "1"}) | self._spec.env
         env = engine_environment(os.environ, added)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *added), overlapping=arm.overlapping)
+
+    def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the command with llama-server's own defaults. Raises UsageError for ik_llama.cpp."""
+        probe = self._probe
+        if probe.facts.dialect == "ik":
+            message = "ik_llama.cpp is measured with one request at a time, so it cannot be stressed."
+            raise UsageError(message, where=str(probe.program))
+        argv = command_line(probe.program, probe.facts, self._spec, arm, models, self._devices or (), in_use=True)
+        env = engine_environment(os.environ, self._spec.env)
+        return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=True)
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Attestation, Completion, Launch, Ledger, MemoryReport, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Launch, Ledger, ListedToken, MemoryReport, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.drafts import read_counters, read_drafts, wait_until
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
-from benchctl.engines.common.wire import count_in, ids_in, protocol_error, seconds_in, text_in
+from benchctl.engines.common.wire import count_in, id_of, ids_in, logprob_of, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,
@@ -138,6 +139,7 @@ class LlamaServer(LaunchedServer):
             token_ids=ids,
             n_predicted=answer.n_predicted,
             token_gap=answer.token_gap if ids is None else None,
+            cached_tokens=count_in(answer.timings.get("cache_n"), 2**31),
             **_engine_times(answer.timings, answer.n_predicted, draft_s),
         )
         return StreamedCompletion(**vars(done), streamed_ids=answer.streamed_ids)
@@ -229,6 +231,39 @@ class LlamaServer(LaunchedServer):
         if not all(isinstance(answer, dict) for answer in answer_list):
             raise protocol_error("The engine's answer to /completion is no list of JSON objects.")
         return answer_list
+
+    @property
+    def slots(self) -> int | None:
+        """How many slots it has, by `/props`."""
+        props = self.http.get_json("/props")
+        return count_in(props.get("total_slots"), 2**31) if isinstance(props, dict) else None
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return a prompt with or without llama-server's prompt cache, which is on by default."""
+        chosen = {"cache_prompt": cached} | ({} if slot is None else {"id_slot": slot})
+        return replace(prompt, settings=prompt.settings | chosen)
+
+    def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
+        """Return the request, with the prompt's text where that is what its ids spell."""
+        body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings
+        body |= {"n_probs": likeliest} if likeliest else {}
+        return "/completion", body | ({"prompt": prompt.text} if prompt.text else {})
+
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken]:
+        """Answer with `n_probs`. Raises EngineError."""
+        _, body = self.request_of(replace(prompt, text=""), sampling, likeliest)
+        answer = await asyncio.to_thread(self.ask, body)
+        try:
+            return [
+                ListedToken(
+                    id_of(token["id"]),
+                    logprob_of(token["logprob"]),
+                    {id_of(other["id"]): logprob_of(other["logprob"]) for other in token["top_logprobs"]},
+                )
+                for token in answer["completion_probabilities"]
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise protocol_error("The engine returned no log probabilities of its tokens.") from None
 
     def memory_report(self) -> MemoryReport:
         """Read the log."""

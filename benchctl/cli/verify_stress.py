@@ -1,0 +1,215 @@
+"""`benchctl verify-stress`: what only shows in use, such as a cached prompt, a crowd or a conversation.
+
+Names and answers are untrusted text.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.cli import options
+from benchctl.errors import UsageError
+from benchctl.reports.json_output import print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchctl.experiments.stress.judge import ScenarioResult
+    from benchctl.experiments.stress.plan import ScenarioName
+    from benchctl.experiments.stress.stored import Reproduction, StressTest
+    from benchctl.reports.terminal import Printout
+
+COLOUR = {"stable": "green", "violation": "red", "fails": "red"}
+SLOWER = 0.1
+"""A fall of the acceptance rate that is told."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+
+
+def verify_stress(
+    subject: options.Words = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    engine: options.Kind = None,
+    types: options.Types = None,
+    depth: options.Depth = None,
+    sweep: options.Sweep = None,
+    prompts: options.Prompts = None,
+    limit: options.Limit = None,
+    settings: options.Settings = None,
+    arm: options.OnlyArms = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="SCENARIOS", help="Of canary, cache, crowd, sessions, constraint.")
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="About how long: 90s, 10m, 1h.")] = "10m",
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the plan of requests.")] = 1,
+    out: options.Out = Path("results"),
+    offline: Annotated[bool, typer.Option("--offline", help="Judge a stored test (its folder) again.")] = False,
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
+    as_json: options.JsonForTables = False,
+    quiet: options.NoTables = False,
+) -> None:
+    """Is it right in use: cached, in a crowd, in conversation?
+
+    The arm and its target alone get the same plan of requests, with the server's own defaults: prompt cache, slots,
+    batches. An error that the target alone does not have, an invalid answer, or an answer that changes with the state
+    of the server counts against the arm. Prints the shortest plan that still shows it. Exits with 1 for a violation
+    or a failure.
+    """
+    from benchctl.experiments.stress.judge import judge_stress
+    from benchctl.experiments.stress.session import StressSettings, stress, stressed_recipe
+    from benchctl.experiments.stress.stored import read_stress
+    from benchctl.measurement.plan import keep_only
+    from benchctl.measurement.progress import shown_steps
+    from benchctl.measurement.requested import requested_recipe, subject_of
+    from benchctl.measurement.run import signals_interrupt
+    from benchctl.recipes.from_options import RecipeOptions
+
+    wanted = StressSettings(_scenarios(only), seed, _seconds(budget))
+    if offline:
+        folder = Path((subject or [""])[0])
+        try:
+            test = read_stress(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            fix = "Name the folder that holds stress.json."
+            raise UsageError("There is no stress test here.", where=str(folder), fix=fix) from None
+    else:
+        if subject_of(subject or (), target, draft)[1] is not None and not sweep:
+            depth = depth or "4"  # an arm and its control
+        named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
+        context = requested_recipe(named, out, trust=trust_recipe)
+        recipe = stressed_recipe(keep_only(context.recipe, arm) if arm else context.recipe)
+        with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
+            prepared = context.prepare(engine_binary, models_dir, lambda note: show(note, 0, 0), recipe)
+            folder, test = stress(prepared, wanted, out, ["benchctl", *sys.argv[1:]], show)
+    results = judge_stress(test)
+    if as_json:
+        print_json(
+            "verify-stress",
+            {
+                "folder": str(folder),
+                "status": test.status,
+                "seed": test.plan.seed,
+                "size": test.plan.size,
+                "noise": test.noise,
+                "skipped": test.skipped,
+                "results": [result.model_dump() for result in results],
+                "reproductions": [shortest.model_dump() for shortest in test.reproductions],
+            },
+        )
+    elif not quiet:
+        _print(folder, test, results)
+    if any(result.verdict in ("violation", "fails") for result in results):
+        raise typer.Exit(1)
+
+
+def _scenarios(names: str | None) -> tuple[ScenarioName, ...]:
+    """Return the scenarios of `--only`, or all. Raises UsageError."""
+    from benchctl.experiments.stress.plan import SCENARIOS
+
+    chosen = SCENARIOS if names is None else [name.strip() for name in names.split(",")]
+    if unknown := [name for name in chosen if name not in SCENARIOS]:
+        raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=f"Name: {', '.join(SCENARIOS)}.")
+    return tuple(name for name in SCENARIOS if name in chosen)
+
+
+def _seconds(duration: str) -> float:
+    """Return the seconds of `90s`, `10m` or `1h`. Raises UsageError."""
+    match = _DURATION.fullmatch(duration.strip())
+    seconds = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
+    if not 1 <= seconds <= 7 * 86400:
+        raise UsageError(f"Expected a time such as 10m, got {duration[:20]!r}.", where="--budget")
+    return seconds
+
+
+def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) -> None:
+    from benchctl.experiments.stress.judge import limit_of
+    from benchctl.reports.terminal import Printout
+    from benchctl.words.stress import conclusion, scope, slower_in_use
+
+    out = Printout()
+    size = "" if test.plan.size >= 1 else f", {100 * test.plan.size:.0f} % of the full plan"
+    out.say(f"Stress test of {test.manifest.recipe_name}: seed {test.plan.seed}{size}, {test.slots or '?'} slots")
+    out.say()
+    right = ("requests", "errors", "changed", "rejected", "cached", "at once", "accepted", "alone")
+    out.rows(("arm", "scenario", "verdict", *right), [_row(result) for result in results], right=right)
+    out.say("Errors and changed prompts: arm / target alone.", "dim")
+    for result in results:
+        out.say()
+        out.say(f"{result.arm}: {result.verdict}", f"bold {COLOUR.get(result.verdict, 'yellow')}")
+        out.below(conclusion(result.verdict, result.scenario, result.model_dump()))
+        _print_evidence(out, test, result)
+        seen = result.exercised
+        if seen.acceptance is not None and (seen.acceptance_alone or 0) - seen.acceptance > SLOWER:
+            alone = seen.acceptance_alone or 0.0
+            out.below(slower_in_use(result.arm, result.scenario, alone, seen.acceptance), "yellow")
+        for shortest in test.reproductions:
+            if (shortest.arm, shortest.scenario) == (result.arm, result.scenario):
+                _print_reproduction(out, shortest)
+    out.say()
+    names = dict.fromkeys(result.scenario for result in results)
+    out.say(scope(names, test.noise, limit_of(test), test.noise_tokens), "dim")
+    if test.skipped:
+        out.say(f"Left out when the time was spent: {', '.join(test.skipped)}.", "yellow")
+    if test.unscored:
+        out.say(f"Divergences were not scored: {test.unscored}", "yellow")
+    out.say(f"Answers and logs: {folder}", "dim", whole=True)
+
+
+def _row(result: ScenarioResult) -> tuple[str, ...]:
+    seen, control = result.exercised, result.control
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.0f} %"
+
+    return (
+        result.arm,
+        result.scenario,
+        result.verdict,
+        f"{seen.requests:,}",
+        f"{seen.errors} / {control.errors}",
+        f"{result.changed} / {result.changed_control} of {result.units}",
+        share(seen.rejected),
+        "–" if seen.cached is None else f"{seen.cached:,}",
+        str(seen.most_at_once),
+        share(seen.acceptance),
+        share(seen.acceptance_alone),
+    )
+
+
+def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> None:
+    """Print the first error, the first invalid answer, and the first divergence with both texts."""
+    answers = test.played[result.arm].answers
+    for request in result.failures[:1]:
+        out.below(f"{request}: {answers[request].error}")
+    for invalid in result.invalid[:1]:
+        out.below(f"{invalid.request}: {answers[invalid.request].text[:300]!r}")
+    if result.shown is not None:
+        side = result.arm if result.shown.against == "first" else test.manifest.baseline
+        reference = test.played[side].answers[result.shown.reference]
+        out.below(f"{result.shown.reference} of {side}: {reference.text[:300]!r}")
+        out.below(f"{result.shown.request} of {result.arm}, from token {result.shown.index} on: "
+                  f"{answers[result.shown.request].text[:300]!r}")  # fmt: skip
+
+
+def _print_reproduction(out: Printout, shortest: Reproduction) -> None:
+    """Print the engine's command and a `curl` line a request."""
+    times = f"in {shortest.shown} of {shortest.attempts} attempts"
+    out.below(f"The shortest plan that still shows it ({times}; the last request shows {shortest.shows[:200]!r}):")
+    command = [{"{port}": "8080"}.get(word, word) for word in shortest.command]
+    out.say(f"    {shlex.join(command)}", whole=True, most=20_000)
+    requests = iter(shortest.requests)
+    for count in shortest.together:
+        for _ in range(count):
+            path, body = next(requests)
+            line = f"curl -s http://127.0.0.1:8080{path} -d {shlex.quote(body)}"
+            out.say(f"    {line}{' &' if count > 1 else ''}", whole=True, most=200_000)
+        if count > 1:
+            out.say("    wait", whole=True)

@@ -1,0 +1,98 @@
+"""Whether a scenario provoked what it is for: from the engine's counters of each answer, and from benchctl's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from benchctl.analysis.result import Result
+from benchctl.experiments.stress.plan import Request, ScenarioName
+from benchctl.experiments.stress.stored import StressAnswer
+
+FEWEST_REJECTED = 0.3
+"""Share of the drafted tokens: only a rejected draft has to be taken back."""
+Lacking = Literal["cached", "crowd", "drafted", "rejected", "constrained", "repeated"]
+"""Which cause was not seen."""
+
+
+class Exercised(Result):
+    """What a scenario exercised in an arm."""
+
+    requests: int
+    errors: int
+    cached: int | None
+    """Tokens of prompts that came from the cache; `None`: not reported."""
+    most_at_once: int
+    """Answers that were decoded at the same time, at most, by benchctl's clock."""
+    drafted: int | None
+    accepted: int | None
+    acceptance_alone: float | None
+    """Of the first answers to each request that no other answer overlapped."""
+    acceptance: float | None
+    """Of all other answers."""
+    lacking: list[Lacking]
+    """Empty where every cause of the scenario was seen."""
+
+    @property
+    def rejected(self) -> float | None:
+        """The share of drafted tokens that were rejected."""
+        return None if not self.drafted or self.accepted is None else 1 - self.accepted / self.drafted
+
+
+def exercised(
+    scenario: ScenarioName, requests: Sequence[Request], answers: Mapping[str, StressAnswer], slots: int | None
+) -> Exercised:
+    """Return what the answers of an arm show. `slots`: answers that the engine decodes at a time; `None`: not known."""
+    pairs = [(request, answers[request.id]) for request in requests if request.id in answers]
+    sound = [(request, answer) for request, answer in pairs if answer.error is None]
+    all_answers = [answer for _, answer in sound]
+    crowd = _overlapping(all_answers) if slots != 1 else [1] * len(all_answers)
+    units: set[str] = set()
+    alone: list[StressAnswer] = []
+    later: list[StressAnswer] = []
+    repeated = 0
+    for (request, answer), at_once in zip(sound, crowd, strict=True):
+        first = request.unit is not None and request.unit not in units
+        repeated += request.unit in units
+        units |= {request.unit} if request.unit else set()
+        (alone if first and at_once == 1 else later).append(answer)
+    drafted, accepted = (_sum(getattr(answer, name) for answer in all_answers) for name in ("drafted", "accepted"))
+    cached = _sum(answer.cached for answer in all_answers)
+    lacking: list[Lacking] = [] if repeated else ["repeated"]
+    if scenario in ("cache", "sessions") and not cached:
+        lacking.append("cached")
+    if scenario == "crowd" and max(crowd, default=0) < 2:
+        lacking.append("crowd")
+    if scenario == "constraint" and not any(request.by_schema and answer.drafted for request, answer in sound):
+        lacking.append("constrained")
+    if not drafted:
+        lacking.append("drafted")
+    elif accepted is None or 1 - accepted / drafted < FEWEST_REJECTED:
+        lacking.append("rejected")
+    return Exercised(
+        requests=len(pairs),
+        errors=len(pairs) - len(sound),
+        cached=cached,
+        most_at_once=max(crowd, default=0),
+        drafted=drafted,
+        accepted=accepted,
+        acceptance_alone=_acceptance(alone),
+        acceptance=_acceptance(later),
+        lacking=lacking,
+    )
+
+
+def _overlapping(answers: Sequence[StressAnswer]) -> list[int]:
+    """Return for each answer how many were being decoded when it began to be, itself included."""
+    spans = [answer.decoded_s or (answer.started_s, answer.started_s) for answer in answers]
+    return [max(1, sum(start <= at < end for start, end in spans)) for at, _ in spans]
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    reported = [value for value in values if value is not None]
+    return sum(reported) if reported else None
+
+
+def _acceptance(answers: Sequence[StressAnswer]) -> float | None:
+    drafted, accepted = _sum(answer.drafted for answer in answers), _sum(answer.accepted for answer in answers)
+    return accepted / drafted if drafted and accepted is not None else None

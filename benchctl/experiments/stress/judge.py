@@ -1,0 +1,257 @@
+"""What a stress test shows of each arm in each scenario: a pure function of its plan and its answers.
+
+First come errors and invalid answers: those of the arm where the control, the target alone under the same plan, answers
+well. Then two rules. One divergence is enough where the target prefers its likeliest token by more than the noise that
+was measured on the control. Small divergences count by prompt: McNemar's exact one-sided test of the prompts whose
+answer changed in the arm alone against those in the control alone, adjusted by Holm over arms and scenarios.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from benchctl.analysis.result import Result
+from benchctl.analysis.statistics import holm
+from benchctl.experiments.stress.counters import Exercised, exercised
+from benchctl.experiments.stress.plan import SCENARIOS, SCHEMA, Request, ScenarioName
+from benchctl.experiments.stress.stored import Divergence, Played, StressAnswer, StressTest
+
+StressWord = Literal["violation", "fails", "undetermined", "stable", "not exercised", "control unstable"]
+"""Never “lossless”: a test of states that were provoked shows nothing of others."""
+InvalidCode = Literal["schema", "stop string passed", "ended before its stop string", "log probabilities"]
+FACTOR = 3.0
+"""A margin may move by so many times the most that was measured: the noise has a longer tail than a short sample."""
+LEAST_NATS = 0.001
+"""No smaller margin is taken for a violation: engines print log probabilities with few digits."""
+SUSPECT = 0.125
+"""Of the paired test of a scenario alone: three prompts that changed in the arm, none in the control."""
+
+
+class Invalid(Result):
+    """An answer that does not keep what its request asks for, where the control's does."""
+
+    request: str
+    code: InvalidCode
+
+
+class ScenarioResult(Result):
+    """The verdict on an arm in a scenario."""
+
+    arm: str
+    scenario: ScenarioName
+    verdict: StressWord
+    exercised: Exercised
+    control: Exercised
+    failures: list[str]
+    """Requests that failed in the arm and not in the control."""
+    aborts: int
+    """How many of these the engine ended with."""
+    invalid: list[Invalid]
+    units: int
+    """Prompts that were answered several times by arm and control."""
+    changed: int
+    changed_control: int
+    arm_alone: int
+    """Prompts that changed in the arm and not in the control."""
+    control_alone: int
+    p: float
+    adjusted: float
+    """p, adjusted by Holm."""
+    needed: int
+    """Prompts that must change in the arm alone for the test to reject."""
+    limit: float | None
+    """Nats that rounding may account for; `None`: the noise is not known."""
+    largest: float | None
+    """The largest gap of a divergence of the arm that was scored."""
+    shown: Divergence | None
+    """The first divergence beyond the limit; of a violation by the test, the first."""
+
+
+def divergences(requests: Sequence[Request], arm: Played, control: Played | None) -> list[Divergence]:
+    """Return where answers of an arm leave its first answer to the same request, and the control's in the same place.
+
+    `control`: `None` for the control itself.
+    """
+    listed: list[Divergence] = []
+    firsts: dict[str, str] = {}
+    for request in requests:
+        answer = arm.answers.get(request.id)
+        if answer is None or answer.error is not None or request.unit is None:
+            continue
+        first = firsts.setdefault(request.unit, request.id)
+        references: list[tuple[Literal["first", "control"], str, StressAnswer | None]] = []
+        if first != request.id:
+            references.append(("first", first, arm.answers[first]))
+        if control is not None:
+            references.append(("control", request.id, control.answers.get(request.id)))
+        for against, name, other in references:
+            if other is not None and (place := fork(answer, other)) is not None:
+                listed.append(
+                    Divergence(request=request.id, reference=name, against=against, index=place[0], tokens=place[1])
+                )
+    return listed
+
+
+def fork(answer: StressAnswer, other: StressAnswer) -> tuple[int, tuple[int | None, int | None]] | None:
+    """Return where two answers to the same prompt differ and the tokens there; `None` where they do not."""
+    if other.error is not None or answer.prompt != other.prompt:
+        return None
+    if answer.token_ids is None or other.token_ids is None:
+        index = _first_difference(answer.text, other.text)
+        return None if index is None else (index, (None, None))
+    index = _first_difference(answer.token_ids, other.token_ids)
+    if index is None:
+        return None
+    ours, theirs = ([*ids[index : index + 1], None][0] for ids in (answer.token_ids, other.token_ids))
+    return index, (ours, theirs)
+
+
+def _first_difference(one: Sequence[object], two: Sequence[object]) -> int | None:
+    if one == two:
+        return None
+    pairs = enumerate(zip(one, two, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(two)))
+
+
+def invalid_code(request: Request, answers: Mapping[str, StressAnswer]) -> InvalidCode | None:
+    """Return what of the request an answer does not keep; `None` where it keeps all, or was cut by its limit."""
+    answer = answers[request.id]
+    if request.by_schema and answer.finish == "stop" and not _follows_schema(answer.text):
+        return "schema"
+    if request.stop is not None and answer.stop:
+        if answer.stop in answer.text:
+            return "stop string passed"
+        plain = answers[request.stop.answer_of].text
+        expected = plain[: plain.find(answer.stop)]
+        if answer.text != expected and expected.startswith(answer.text):
+            return "ended before its stop string"
+    if request.listed and answer.listed is not None and 0 in answer.listed:
+        return "log probabilities"
+    return None
+
+
+def _follows_schema(text: str) -> bool:
+    try:
+        value: Any = json.loads(text)
+        tags, properties = value["tags"], SCHEMA["properties"]
+        sized = properties["tags"]["minItems"] <= len(tags) <= properties["tags"]["maxItems"]
+        typed = isinstance(value["name"], str) and isinstance(value["age"], int)
+        return (
+            value.keys() == properties.keys() and sized and typed and {*tags} <= {*properties["tags"]["items"]["enum"]}
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def one_sided(arm_alone: int, control_alone: int) -> float:
+    """Return P(at least `arm_alone` of the discordant prompts are the arm's), each side as likely: McNemar (1947)."""
+    count = arm_alone + control_alone
+    return float(sum(math.comb(count, k) for k in range(arm_alone, count + 1)) / 2**count)
+
+
+def limit_of(test: StressTest) -> float | None:
+    """Return the nats that rounding may account for in a test; `None` where the noise was not measured."""
+    return max(LEAST_NATS, FACTOR * max(test.noise.values())) if test.noise else None
+
+
+def judge_stress(test: StressTest) -> list[ScenarioResult]:
+    """Return the verdicts of a stored test, arm by arm, scenarios in their usual order."""
+    played = [name for name in SCENARIOS if test.plan.of(name)]
+    cells = [_Cell(test, arm, scenario) for arm in test.arms for scenario in played]
+    adjusted = holm([cell.p for cell in cells])
+    return [cell.result(value, len(cells)) for cell, value in zip(cells, adjusted, strict=True)]
+
+
+class _Cell:
+    """An arm in a scenario."""
+
+    def __init__(self, test: StressTest, arm: str, scenario: ScenarioName) -> None:
+        self._test, self._name, self._scenario = test, arm, scenario
+        self._requests = test.plan.of(scenario)
+        ids = {request.id for request in self._requests}
+        empty = Played()
+        self._arm, self._control = test.played.get(arm, empty), test.played.get(test.manifest.baseline, empty)
+        self._of_arm = [divergence for divergence in self._arm.divergences if divergence.request in ids]
+        self._of_control = [divergence for divergence in self._control.divergences if divergence.request in ids]
+        self._units = self._asked_again(self._arm) & self._asked_again(self._control)
+        unit_of = {request.id: request.unit for request in self._requests}
+        first = [divergence for divergence in self._of_arm if divergence.against == "first"]
+        self._changed = {unit_of[divergence.request] for divergence in first} & self._units
+        self._changed_control = {unit_of[divergence.request] for divergence in self._of_control} & self._units
+        self._alone = len(self._changed - self._changed_control)
+        self._control_alone = len(self._changed_control - self._changed)
+        self.p = one_sided(self._alone, self._control_alone)
+
+    def _asked_again(self, played: Played) -> set[str | None]:
+        """Return the units that have several answers."""
+        answered = [
+            request.unit for request in self._requests if request.unit and _sound(played.answers.get(request.id))
+        ]
+        return {unit for unit in answered if answered.count(unit) > 1}
+
+    def result(self, adjusted: float, family: int) -> ScenarioResult:
+        """Return the verdict. `family`: how many tests the level is shared among."""
+        test, limit = self._test, limit_of(self._test)
+        arm = exercised(self._scenario, self._requests, self._arm.answers, test.slots)
+        control = exercised(self._scenario, self._requests, self._control.answers, test.slots)
+        failures, invalid = list(self._failures()), list(self._invalid())
+        far, far_control = (
+            [item for item in listed if limit is not None and item.gap is not None and item.gap > limit]
+            for listed in (self._of_arm, self._of_control)
+        )
+        tested = adjusted <= test.level
+        unscored = any(item.against == "first" and (item.gap is None or limit is None) for item in self._of_arm)
+        suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone)
+        verdict: StressWord = "stable"
+        if control.errors or far_control:
+            verdict = "control unstable"
+        elif far or invalid or tested:
+            verdict = "violation"
+        elif failures:
+            verdict = "fails"
+        elif suspect:
+            verdict = "undetermined"
+        elif arm.lacking:
+            verdict = "not exercised"
+        gaps = [item.gap for item in self._of_arm if item.gap is not None]
+        return ScenarioResult(
+            arm=self._name,
+            scenario=self._scenario,
+            verdict=verdict,
+            exercised=arm,
+            control=control,
+            failures=failures,
+            aborts=sum(self._arm.answers[request].ended for request in failures),
+            invalid=invalid,
+            units=len(self._units),
+            changed=len(self._changed),
+            changed_control=len(self._changed_control),
+            arm_alone=self._alone,
+            control_alone=self._control_alone,
+            p=self.p,
+            adjusted=adjusted,
+            needed=math.ceil(math.log2(family / test.level)),
+            limit=limit,
+            largest=max(gaps, default=None),
+            shown=next(iter(far), None) or (next(iter(self._of_arm), None) if tested or suspect else None),
+        )
+
+    def _failures(self) -> Iterator[str]:
+        for request in self._requests:
+            answer = self._arm.answers.get(request.id)
+            if answer is not None and answer.error is not None and _sound(self._control.answers.get(request.id)):
+                yield request.id
+
+    def _invalid(self) -> Iterator[Invalid]:
+        for request in self._requests:
+            if all(_sound(side.answers.get(request.id)) for side in (self._arm, self._control)):
+                code = invalid_code(request, self._arm.answers)
+                if code is not None and invalid_code(request, self._control.answers) != code:
+                    yield Invalid(request=request.id, code=code)
+
+
+def _sound(answer: StressAnswer | None) -> bool:
+    return answer is not None and answer.error is None

@@ -1,0 +1,112 @@
+"""Sending a process of the plan: waves of requests, each answer kept with what it shows of the server's state."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from benchctl.engines.base import Rendered, ServerInUse
+from benchctl.errors import EngineError
+from benchctl.experiments.stress.plan import SCHEMA, Request, Wave, prompt_of
+from benchctl.experiments.stress.stored import StressAnswer
+from benchctl.recipes.schema import Sampling
+
+LIKELIEST = 5
+"""Tokens whose log probabilities are asked for beside each token."""
+
+
+@dataclass
+class Sender:
+    """Sends requests to a server that has just started."""
+
+    server: ServerInUse
+    sampling: Sampling
+    raw: bool
+    """Whether the suite's prompts are sent as they are, without a chat template."""
+    answers: dict[str, StressAnswer]
+    """Of the same arm so far; the new ones are added."""
+    began: float = 0.0
+    """Seconds of `time.perf_counter` that the answers' times are counted from."""
+    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Path and JSON of every request, unstreamed."""
+    _slots: int = 0
+    over: bool = False
+    """Whether the engine has ended, or answers no more."""
+
+    async def play(self, waves: Sequence[Wave]) -> None:
+        """Send waves one after the other, as long as the engine lives. Raises EngineError where it cannot render."""
+        self._slots = self.server.slots or 0
+        for wave in waves:
+            if wave.clients == 1:  # a request may be made of the answer before it
+                for request in wave.requests:
+                    await self._send_all([request], 1)
+            else:
+                await self._send_all(wave.requests, wave.clients)
+
+    async def _send_all(self, requests: Sequence[Request], clients: int) -> None:
+        rendered = [(request, self._rendered(request)) for request in requests] if not self.over else []
+        free = asyncio.Semaphore(clients)
+
+        async def one(request: Request, prompt: Rendered) -> None:
+            async with free:
+                if not self.over:
+                    self.answers[request.id] = await self._answer(request, prompt)
+
+        await asyncio.gather(*(one(request, prompt) for request, prompt in rendered if prompt is not None))
+
+    def _rendered(self, request: Request) -> Rendered | None:
+        """Return the prompt of a request; `None` where an answer that it is made of failed."""
+        texts = {name: answer.text for name, answer in self.answers.items() if answer.error is None}
+        try:
+            prompt = prompt_of(request.turns, texts, raw=self.raw)
+            added = self.answers[request.half_answer_of].token_ids or () if request.half_answer_of else ()
+            stop = self._stop(request, texts)
+        except KeyError:
+            return None
+        if request.by_schema:
+            schema = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
+            prompt = prompt.model_copy(update={"response_format": schema})
+        rendered = self.server.render(prompt)
+        if request.drop or added:
+            ids = (*rendered.token_ids[: len(rendered.token_ids) - request.drop], *added[: len(added) // 2])
+            rendered = replace(rendered, text="", token_ids=ids)
+        if stop:
+            rendered = replace(rendered, settings=rendered.settings | {"stop": [stop]})
+        slot = request.slot if request.slot is not None and request.slot < self._slots else None
+        return self.server.in_use(rendered, cached=request.cached, slot=slot)
+
+    def _stop(self, request: Request, texts: Mapping[str, str]) -> str | None:
+        """Return the stop string of a request; `None` where its answer is too short for one."""
+        if request.stop is None:
+            return None
+        text = texts[request.stop.answer_of]
+        start = int(len(text) * request.stop.start)
+        return text[start : start + request.stop.length].strip("\ufffd") or None
+
+    async def _answer(self, request: Request, prompt: Rendered) -> StressAnswer:
+        sampling = self.sampling.model_copy(update={"max_tokens": request.tokens})
+        self.sent.append(self.server.request_of(prompt, sampling, LIKELIEST if request.listed else 0))
+        sent_at = time.perf_counter()
+        answer = StressAnswer(started_s=sent_at - self.began, prompt=prompt.token_ids)
+        answer.stop = next(iter(prompt.settings.get("stop", ())), None)
+        try:
+            if request.listed:
+                tokens = await self.server.listed(prompt, sampling, LIKELIEST)
+                answer.token_ids = tuple(token.token for token in tokens)
+                answer.logprobs = tuple(token.logprob for token in tokens)
+                answer.listed = tuple(len(token.likeliest) for token in tokens)
+                return answer
+            done = await self.server.complete(prompt, sampling)
+        except EngineError as error:
+            answer.error = error.what
+            answer.ended = not self.server.alive()
+            self.over |= answer.ended or error.kind == "timeout"
+            return answer
+        first = (done.sent_at or sent_at) - self.began + done.ttft_s
+        answer.decoded_s = (first, first + done.decode_s)
+        answer.token_ids, answer.text, answer.finish = done.token_ids, done.text, done.finish_reason
+        answer.cached, answer.drafted, answer.accepted = done.cached_tokens, done.ledger.drafted, done.ledger.accepted
+        return answer

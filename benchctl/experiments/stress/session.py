@@ -1,0 +1,259 @@
+"""Running a stress test: every process of the plan for the control and for each arm, then scores and short plans.
+
+An engine is started as people run it: with its own caches, slots and batches, and the recipe's arguments on top.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from benchctl.data.writer import LOGS, folder_lock
+from benchctl.engines.base import EngineInUse, Launch, Rendered, Scorer, ScoringEngine, ServerInUse
+from benchctl.errors import UsageError
+from benchctl.experiments.stress.judge import divergences, judge_stress
+from benchctl.experiments.stress.noise import measure_noise
+from benchctl.experiments.stress.plan import Material, Plan, ProcessPlan, ScenarioName, make_plan, prompt_of, turns_of
+from benchctl.experiments.stress.reproduce import reproduce
+from benchctl.experiments.stress.send import Sender
+from benchctl.experiments.stress.stored import FOLDER, Divergence, Played, StressAnswer, StressTest, write_stress
+from benchctl.measurement.cell import fresh_log, running, scoring
+from benchctl.measurement.manifest import new_manifest
+from benchctl.measurement.plan import by_turns
+from benchctl.measurement.prepare import Prepared
+from benchctl.measurement.recording import now
+from benchctl.prompts.context import load_context
+from benchctl.prompts.load import load_suite
+from benchctl.recipes.schema import Recipe, Sampling
+
+Progress = Callable[[str, int, int], None]
+"""Called with the step, how much of it is done, and of how much."""
+SIZES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
+"""Shares of the full plan; the largest that fits the budget is taken."""
+NOISE_PROMPTS, NOISE_TOKENS = 12, 32
+SCORED = 60
+"""Divergences that are scored on the target, at most."""
+TOP = 400
+"""Likeliest tokens that are read there."""
+ARM_COST = 1.5
+"""Time of an arm's answer over the control's, as it is planned with."""
+
+
+@dataclass(frozen=True)
+class StressSettings:
+    """What a stress test is asked for."""
+
+    scenarios: tuple[ScenarioName, ...]
+    seed: int = 1
+    budget_s: float = 600.0
+
+
+def stressed_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe as it is stressed: the baseline and the arms of its first condition, greedy answers.
+
+    Raises UsageError where no arm speculates under that condition.
+    """
+    baseline = recipe.arm(recipe.baseline)
+    group = recipe.group_of(baseline)
+    arms = [arm for arm in recipe.arms if arm.speculation and recipe.group_of(arm) == group]
+    if not arms:
+        raise UsageError("The recipe has no arm that speculates, so there is nothing to stress.", where=recipe.name)
+    greedy = recipe.sampling.model_copy(update={"temperature": 0.0, "top_k": 1, "ignore_eos": False})
+    changes = {"sampling": greedy, "blocks": 1, "schedule": "blocks", "arms": [baseline, *arms]}
+    return recipe.model_copy(update=changes)
+
+
+def in_use(prepared: Prepared) -> dict[str, Launch]:
+    """Return how each arm is started with its engine's own defaults. Raises UsageError where it cannot be."""
+    launches = {}
+    for arm in prepared.recipe.arms:
+        setup = prepared.setup_of(arm.name)
+        if not isinstance(setup.engine, EngineInUse):
+            kind = setup.capabilities.kind
+            raise UsageError(f"The engine {kind} cannot be stressed yet.", where="engine.kind")
+        launches[arm.name] = setup.engine.launch_in_use(arm, setup.models)
+    return launches
+
+
+def stress(
+    prepared: Prepared, settings: StressSettings, out: Path, command: list[str], progress: Progress
+) -> tuple[Path, StressTest]:
+    """Run a stress test of a `stressed_recipe`; return its folder and what was answered.
+
+    Raises EngineError where an engine cannot be started, StorageError, and KeyboardInterrupt, after which what was
+    answered is kept.
+    """
+    used = replace(prepared, launches=in_use(prepared))
+    test = StressTest(manifest=new_manifest(used, command), plan=Plan(seed=settings.seed, size=0, processes=()))
+    folder = out / prepared.recipe.name / FOLDER / test.manifest.run
+    with folder_lock(folder, "testing here"):
+        (folder / LOGS).mkdir(exist_ok=True)
+        session = _Session(prepared, used, settings, test, folder, progress)
+        try:
+            session.run()
+        except BaseException as stop:
+            session.keep("interrupted" if isinstance(stop, KeyboardInterrupt) else "failed")
+            raise
+        session.keep("finished")
+    return folder, test
+
+
+class _Session:
+    def __init__(
+        self,
+        prepared: Prepared,
+        used: Prepared,
+        settings: StressSettings,
+        test: StressTest,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        """`prepared`: as benchctl measures; `used`: the same with the launches of `in_use`."""
+        self._prepared, self._used, self._settings, self._test = prepared, used, settings, test
+        self._folder, self._progress = folder, progress
+        self._began = time.perf_counter()
+        self._sampling: Sampling = prepared.recipe.sampling
+        self._raw = prepared.suite.kind == "raw"
+        self._material = _material(prepared)
+        self._baseline = prepared.recipe.baseline
+        test.played = {name: Played() for name in used.launches}
+
+    def keep(self, status: str) -> None:
+        """Store what there is."""
+        test = self._test.model_copy(update={"status": status})
+        test.manifest.status = "started" if status == "started" else "finished"
+        test.manifest.finished_at = None if status == "started" else now()
+        self._test.status = test.status
+        write_stress(self._folder, test)
+
+    @property
+    def _left_s(self) -> float:
+        return self._settings.budget_s - (time.perf_counter() - self._began)
+
+    def run(self) -> None:
+        """Measure the noise, send the plan, score what diverges, shorten what fails."""
+        self._test.plan = self._planned()
+        requests = [request for process in self._test.plan.processes for request in process.requests]
+        self._by_schema = {request.id for request in requests if request.by_schema}
+        processes = self._test.plan.processes
+        for number, process in enumerate(processes):
+            for arm in self._used.launches:
+                self._progress(f"{process.name} of {arm}", number, len(processes))
+                if self._left_s <= 0:
+                    self._test.skipped.append(f"{process.name} of {arm}")
+                else:
+                    self._play(process, arm)
+            self.keep("started")
+        with self._scorer() as target:
+            self._compare(target)
+            self.keep("started")
+            wrong = [result for result in judge_stress(self._test) if result.verdict in ("violation", "fails")]
+            for result in wrong:
+                self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
+                seconds = max(30.0, min(self._left_s, 0.2 * self._settings.budget_s)) / len(wrong)
+                shortest = reproduce(
+                    self._test,
+                    result,
+                    lambda arm: self._started(arm, "short"),
+                    self._sender,
+                    lambda answer, divergence: self._gap(target, answer, divergence),
+                    seconds,
+                )
+                if shortest is not None:
+                    self._test.reproductions.append(shortest)
+
+    def _started(self, arm: str, name: str) -> ServerInUse:
+        """Start an arm's engine. Raises EngineError."""
+        _, log = fresh_log(self._folder, f"{name.replace(' ', '-')}-{arm}")
+        server = self._used.setup_of(arm).engine.start(self._used.launches[arm], log)
+        assert isinstance(server, ServerInUse)  # as its engine is an EngineInUse
+        return server
+
+    def _sender(self, server: ServerInUse, played: Played) -> Sender:
+        return Sender(server, self._sampling, self._raw, played.answers, self._began)
+
+    def _play(self, process: ProcessPlan, arm: str) -> None:
+        with running(self._started(arm, process.name)) as server:
+            asyncio.run(self._sender(server, self._test.played[arm]).play(process.waves))
+
+    def _planned(self) -> Plan:
+        """Return the largest plan that fits the budget, after the noise was measured on the control."""
+        began = time.perf_counter()
+        self._progress("the noise of the control", 0, 0)
+        with running(self._started(self._baseline, "noise")) as server:
+            startup_s = time.perf_counter() - began
+            prompts = [self._rendered(server, index) for index in range(NOISE_PROMPTS)]
+            sampling = self._sampling.model_copy(update={"max_tokens": NOISE_TOKENS})
+            began = time.perf_counter()
+            for prompt in prompts[:2]:
+                asyncio.run(server.complete(server.in_use(prompt, cached=False), sampling))
+            answer_s = (time.perf_counter() - began) / 2
+            count = min(NOISE_PROMPTS, max(2, int(0.1 * self._settings.budget_s / (5 * answer_s))))
+            self._test.slots = server.slots
+            noise, tokens = asyncio.run(measure_noise(server, prompts[:count], sampling))
+            self._test.noise, self._test.noise_tokens = noise, tokens
+        for size in SIZES:
+            plan = make_plan(self._settings.scenarios, self._settings.seed, size, self._material)
+            requests = [request for process in plan.processes for request in process.requests]
+            seconds = sum(answer_s * (0.3 + 0.7 * request.tokens / NOISE_TOKENS) for request in requests)
+            seconds += startup_s * len(plan.processes)
+            if seconds * (1 + ARM_COST * (len(self._used.launches) - 1)) <= 0.7 * self._left_s:
+                break
+        return plan
+
+    def _rendered(self, server: ServerInUse, index: int) -> Rendered:
+        turns = self._material.prompts[index % len(self._material.prompts)]
+        return server.render(prompt_of(turns, {}, raw=self._raw))
+
+    @contextmanager
+    def _scorer(self) -> Iterator[Scorer | None]:
+        """Have the target alone running, where its logits can be read."""
+        setup = self._prepared.of_baseline
+        if not isinstance(setup.engine, ScoringEngine):
+            self._test.unscored = f"benchctl cannot read logits of the engine {setup.capabilities.kind}"
+            yield None
+            return
+        log = fresh_log(self._folder, "scored-target")[1]
+        with scoring(setup.engine, self._prepared.launches[self._baseline], log, self._sampling) as target:
+            yield target
+
+    def _compare(self, target: Scorer | None) -> None:
+        """Find where answers diverge, and score these places on the target alone, those of each arm in turn."""
+        test, control = self._test, self._test.played[self._baseline]
+        requests = [request for process in test.plan.processes for request in process.requests]
+        for arm, played in test.played.items():
+            played.divergences = divergences(requests, played, None if arm == self._baseline else control)
+        rows = [[(played, place) for place in played.divergences] for played in test.played.values()]
+        in_turn = [pair for pairs in zip_longest(*rows) for pair in pairs if pair is not None]
+        for number, (played, divergence) in enumerate(in_turn[:SCORED]):
+            self._progress("scoring divergences on the target alone", number, min(SCORED, len(in_turn)))
+            divergence.gap = self._gap(target, played.answers[divergence.request], divergence)
+
+    def _gap(self, target: Scorer | None, answer: StressAnswer, divergence: Divergence) -> float | None:
+        """Return `Divergence.gap` by the target's own logits; `None` where they or the tokens are not known.
+
+        A schema may forbid the likeliest token, so there the two tokens are compared with each other.
+        """
+        tokens = [token for token in divergence.tokens if token is not None]
+        if target is None or len(tokens) < 2 or answer.token_ids is None or not answer.prompt:
+            return None
+        logprobs = target.read_whole((*answer.prompt, *answer.token_ids[: divergence.index]), TOP).logprobs
+        least = min(logprobs.values())
+        values = [logprobs.get(token, least) for token in tokens]
+        return (max(values) if divergence.request in self._by_schema else max(logprobs.values())) - min(values)
+
+
+def _material(prepared: Prepared) -> Material:
+    """Return the recipe's prompts and shipped ones in turn, so that drafts are rejected, too, and the load."""
+    shipped = load_suite("many.json", recipe_folder=prepared.recipe_folder)
+    others = [item.prompt for item in by_turns(shipped.select(None, None))]
+    ours = [item.prompt for item in by_turns(prepared.prompts)]
+    pairs = zip(ours[:16], others, strict=False)
+    prompts = [turns_of(prompt) for pair in pairs for prompt in pair]
+    load = [turns_of(prompt)[-1].text for prompt in others[len(ours[:16]) :]]
+    return Material(tuple(prompts), tuple(load), load_context(None, recipe_folder=prepared.recipe_folder))

@@ -1,0 +1,118 @@
+"""What a stress test shows, in sentences: codes and values come from `benchctl.experiments.stress`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from benchctl.text import listed, percent, plural
+
+STATES = {
+    "canary": "asked again after other requests",
+    "cache": "with a cached beginning",
+    "crowd": "in a crowd",
+    "sessions": "in a conversation",
+    "constraint": "by a schema, up to a stop string, with log probabilities",
+}
+"""What each scenario does to a request."""
+_LACKING = {
+    "cached": "nothing came from the prompt cache, or the engine does not report it",
+    "crowd": "no two answers were decoded at a time",
+    "drafted": "nothing was drafted, or the engine does not report it",
+    "rejected": "fewer than 30 % of the drafted tokens were rejected",
+    "constrained": "nothing was drafted under a schema",
+    "repeated": "no request was answered twice",
+}
+_INVALID = {
+    "schema": "does not follow its schema",
+    "stop string passed": "goes on past its stop string",
+    "ended before its stop string": "ends before its stop string",
+    "log probabilities": "lacks log probabilities of its tokens",
+}
+
+
+def conclusion(verdict: str, scenario: str, values: Mapping[str, Any]) -> str:
+    """Return why a scenario has its verdict. `values`: those of `benchctl.experiments.stress.judge.ScenarioResult`."""
+    parts = {
+        "violation": _violation,
+        "fails": _failures,
+        "undetermined": _undetermined,
+        "stable": _stable,
+        "not exercised": _not_exercised,
+        "control unstable": _unstable,
+    }
+    return f"{scenario}, {STATES[scenario]}: {' '.join(parts[verdict](values))}"
+
+
+def _failures(values: Mapping[str, Any]) -> list[str]:
+    count, aborts = len(values["failures"]), values["aborts"]
+    if not count:
+        return []
+    ended = f" The engine ended {aborts} {plural(aborts, 'time')}." if aborts else ""
+    return [f"{count} {plural(count, 'request')} failed that the target alone answers.{ended}"]
+
+
+def _violation(values: Mapping[str, Any]) -> list[str]:
+    sentences, invalid = _failures(values), values["invalid"]
+    for code in dict.fromkeys(item["code"] for item in invalid):
+        count = sum(item["code"] == code for item in invalid)
+        sentences.append(f"{_INVALID[code]}: {count} {plural(count, 'answer')}, and the target's alone does not.")
+    shown = values["shown"]
+    if shown and shown["gap"] is not None and values["limit"] is not None and shown["gap"] > values["limit"]:
+        sentences.append(
+            f"An answer changed where the target prefers its likeliest token by {shown['gap']:.3g} nats; rounding "
+            f"accounts for at most {values['limit']:.3g}."
+        )
+    if values["arm_alone"] >= values["needed"]:
+        sentences.append(_counts(values))
+    return sentences
+
+
+def _counts(values: Mapping[str, Any]) -> str:
+    return (
+        f"Of {values['units']} prompts {values['arm_alone']} changed in the arm alone and {values['control_alone']} in "
+        f"the target alone (p {values['p']:.2g}, {values['adjusted']:.2g} adjusted)."
+    )
+
+
+def _undetermined(values: Mapping[str, Any]) -> list[str]:
+    return [_counts(values), f"From {values['needed']} on that would be a violation: raise --budget."]
+
+
+def _stable(values: Mapping[str, Any]) -> list[str]:
+    seen, largest = values["exercised"], values["largest"]
+    cached = f", {seen['cached']:,} tokens from the cache" if seen["cached"] else ""
+    crowd = f", up to {seen['most_at_once']} at a time" if seen["most_at_once"] > 1 else ""
+    rejected = seen["drafted"] - seen["accepted"]
+    near = f" Near-ties moved by at most {largest:.2g} nats." if largest is not None else ""
+    return [
+        f"No difference beyond the noise in {seen['requests']:,} requests and {values['units']} repeated prompts"
+        f"{cached}{crowd}, {rejected:,} rejected draft tokens.{near} It would be a violation from {values['needed']} "
+        "prompts on that changed in the arm alone."
+    ]
+
+
+def _not_exercised(values: Mapping[str, Any]) -> list[str]:
+    return [f"{listed(_LACKING[code] for code in values['exercised']['lacking'])}."]
+
+
+def _unstable(values: Mapping[str, Any]) -> list[str]:
+    errors = values["control"]["errors"]
+    failed = f"{errors} of its requests failed" if errors else "its answers changed by more than its noise"
+    return [f"The target alone is unstable ({failed}), so nothing is concluded of the arm."]
+
+
+def slower_in_use(arm: str, scenario: str, alone: float, here: float) -> str:
+    """Return that drafts are accepted less often in a scenario than alone."""
+    return f"{arm} accepts {percent(here)} of its drafts {STATES[scenario]}, and {percent(alone)} alone."
+
+
+def scope(scenarios: Iterable[str], noise: Mapping[str, float], limit: float | None, tokens: int) -> str:
+    """Return what the verdicts are about, and what rounding is."""
+    states = listed(f"{name} {nats:.2g}" for name, nats in noise.items())
+    measured = (
+        f"Noise of the target alone, in nats over {tokens:,} tokens each: {states}; a violation from {limit:.2g} on."
+        if noise and limit is not None
+        else "The noise of the target alone is not known, so single divergences are no evidence."
+    )
+    return f"This is about {listed(scenarios)} only. {measured}"
