@@ -393,7 +393,7 @@ class ReplayingEngine(Protocol):
     def no_replay(self, launch: Launch) -> str | None:
         """Return why the answers of `launch`, an arm's or a baseline's, cannot be replayed with this engine's files.
 
-        `None` where they can be.
+        The end of a sentence; `None` where they can be.
         """
 
     def replay_launch(self, launch: Launch) -> Launch:

@@ -92,7 +92,7 @@ def build_companion(server: Path) -> Path:
 
 
 def no_companion(server: Path, commit: str | None, *, bundled: bool) -> str | None:
-    """Return why no companion can read for this server, as a sentence; `None` where one can."""
+    """Return why no companion can read for this server, as the end of a sentence; `None` where one can."""
     if companion_beside(server):
         return None
     if bundled:
@@ -100,11 +100,11 @@ def no_companion(server: Path, commit: str | None, *, bundled: bool) -> str | No
             f"This build of llama.cpp has no {REPLAY}; `benchctl engines install llama.cpp` builds the tested version."
         )
     if not commit or not PINNED_COMMIT.startswith(commit):
-        return f"This llama-server is of commit {commit or 'unknown'}, and {REPLAY} is made for {PINNED_COMMIT[:7]}."
+        return f"this llama-server is of commit {commit or 'unknown'}, and {REPLAY} is made for {PINNED_COMMIT[:7]}"
     if not libraries_beside(server):
-        return "This llama-server's libraries (libllama, libllama-common, libggml) do not lie beside it as shared ones."
+        return "this llama-server's libraries (libllama, libllama-common, libggml) do not lie beside it as shared ones"
     try:
         find_toolchain("cpu")
     except EngineError as error:
-        return f"{REPLAY} cannot be built for this llama-server: {error.what}."
+        return f"{REPLAY} cannot be built for this llama-server: {error.what}"
     return None

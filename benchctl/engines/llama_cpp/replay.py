@@ -41,16 +41,16 @@ _LONGEST_LINE = 2**26
 
 
 def unreplayable(launch: Launch, flags: Flags, devices: Sequence[str]) -> str | None:
-    """Return why the answers of a command line cannot be replayed, as a sentence; `None` where they can be."""
+    """Return why answers of a command line cannot be replayed, as the end of a sentence; `None` where they can be."""
     if launch.overlapping or slots_of(launch.argv) > 1:
-        return "Several requests at a time share its batches, and which did is in no log."
+        return "several requests at a time share its batches, and which did is in no log"
     if any(word in launch.argv for word in flags.all_names("--backend-sampling")):
-        return "With --backend-sampling the target returns no logits."
+        return "with --backend-sampling the target returns no logits"
     experts = experts_of(read_header(Path(value_of(launch.argv, flags.all_names("--model")) or "")))
     if experts and devices and value_of(launch.argv, flags.all_names("--gpu-layers")) != "0":
         return (
-            "On an accelerator the tokens that share an expert share a matrix product, so rejected drafts, which are "
-            "in no log, decide its shape."
+            "on an accelerator the tokens that share an expert share a matrix product, so rejected drafts, which are "
+            "in no log, decide its shape"
         )
     return None
 
@@ -141,7 +141,7 @@ class LlamaReplayer:
                 self._socket.settimeout(max(0.001, deadline - time.monotonic()))
                 block = self._socket.recv(2**16)
             except TimeoutError:
-                message = f"llama-replay did not answer within {self._timeout_s:g} s."
+                message = f"llama-replay did not answer within {self._timeout_s:g} s"
                 raise EngineError(message, kind="timeout", fix="Raise engine.request_timeout_s.") from None
             except OSError as error:
                 raise self._broken() from error
@@ -158,12 +158,12 @@ class LlamaReplayer:
         if not isinstance(result, dict):
             raise protocol_error("llama-replay answered with something other than JSON.")
         if "error" in result:
-            raise EngineError(f"llama-replay: {one_line(str(result['error']), 300)}.", kind="protocol")
+            raise EngineError(f"llama-replay: {one_line(str(result['error']), 300)}", kind="protocol")
         return result
 
     def _broken(self) -> EngineError:
         self._process.wait(2.0)
-        reason = f"llama-replay ended with {describe_exit(self._process.status)}."
+        reason = f"llama-replay ended with {describe_exit(self._process.status)}"
         log = self._process.log_path
         return EngineError(reason, kind="crash", fix=name_log(READ_THE_LOG, log), log_tail=log_tail(log))
 

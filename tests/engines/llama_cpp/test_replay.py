@@ -91,7 +91,15 @@ def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
     assert (deviating[0].index, deviating[0].likeliest) == (index, answer.tokens[index])
     assert deviating[0].gap > 0
 
-    for steps in [[(4, 2), *answer.steps[1:]], [(4, 5)], [(0,)], [], [*answer.steps, (0, 0)], [(100000, 0)]]:
+    wrong: list[list[tuple[int, ...]]] = [
+        [(4, 2), *answer.steps[1:]],
+        [(4, 5)],
+        [(0,)],
+        [],
+        [*answer.steps, (0, 0)],
+        [(100000, 0)],
+    ]
+    for steps in wrong:
         with pytest.raises(EngineError, match="llama-replay: "):
             replayer.replay(answer.prompt, answer.tokens, steps)
     with pytest.raises(EngineError, match="token that the model has not"):
