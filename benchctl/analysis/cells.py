@@ -48,6 +48,18 @@ def latest_cells(manifest: Manifest | None) -> list[Cell]:
     return list({(cell.block, cell.arm): cell for cell in manifest.cells}.values()) if manifest else []
 
 
+def repeated_otherwise(manifest: Manifest | None, arm: str) -> dict[tuple[str, int], int]:
+    """Return the prompts that an arm answered otherwise when it was asked again where equality is the rule.
+
+    By (task, prompt_idx) the requests between the two, at most.
+    """
+    most: dict[tuple[str, int], int] = {}
+    for canary in (cell.canary for cell in latest_cells(manifest) if cell.arm == arm):
+        if canary is not None and canary.exact and canary.same is False:
+            most[canary.prompt] = max(canary.requests, most.get(canary.prompt, 0))
+    return most
+
+
 def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
     """Return (`block 2, spec_d4`, reason, log) for every cell that failed or did not run as requested."""
     failures = []

@@ -55,6 +55,24 @@ def cases(names: Sequence[str]) -> dict[str, Any]:
     return {"count": len(names), "first": list(names[:NAMED])}
 
 
+def check_canaries(frame: Frame) -> Iterator[Observation]:
+    """First prompts that got another answer, or none, when their process was asked again at its end."""
+    for arm in frame.arms:
+        cells = [cell for cell in latest_cells(frame.manifest) if cell.arm == arm]
+        canaries = [(cell.name, cell.canary) for cell in cells if cell.canary is not None]
+        changed = [(name, canary) for name, canary in canaries if canary.exact and canary.same is False]
+        failed = [f"{name}: {canary.error}" for name, canary in canaries if canary.error is not None]
+        facts = []
+        if changed:
+            prompts = cases([f"{name}: {canary.task}/{canary.prompt_idx}" for name, canary in changed])
+            requests = max(canary.requests for _, canary in changed)
+            facts.append(Fact(code="other", values={"prompts": prompts, "requests": requests}))
+        if failed:
+            facts.append(Fact(code="failed", values={"errors": cases(failed)}))
+        if facts:
+            yield Observation("repeat-differs", arm, tuple(facts))
+
+
 def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
     """Files that are not as they were written, or contradict themselves."""
     for kind, where, findings in (

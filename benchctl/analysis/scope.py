@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from benchctl.analysis.cells import identity_of
+from benchctl.analysis.cells import axes_of, identity_of, setup_of
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import Range, Scope
 
@@ -35,7 +35,7 @@ def find_scope(frame: Frame, arm: int, process: Counter[tuple[str, int, int]]) -
         prompt_tokens=_range(records, lambda record: record.prompt_tokens),
         answer_tokens=tokens,
         answer_characters=None if tokens else _range(records, lambda record: len(record.content or "")),
-        prompt_cache=prompt_cache(manifest),
+        prompt_cache=prompt_cache(manifest, name),
         turn=1,
     )
 
@@ -61,12 +61,16 @@ def _temperature(manifest: Manifest | None) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def prompt_cache(manifest: Manifest | None) -> bool | None:
-    """Return what the engine's adapter recorded, or the recipe's own choice."""
+def prompt_cache(manifest: Manifest | None, arm: str) -> bool | None:
+    """Return what the adapter of an arm's engine recorded, or the recipe's own choice."""
     if manifest is None:
         return None
+    identity = identity_of(manifest, arm)
+    setup = setup_of(manifest, identity.setup if identity else None)
     chosen = (manifest.recipe.get("engine") or {}).get("prefix_caching")
-    value = manifest.engine.details.get("prompt_cache", chosen)
+    if (label := axes_of(manifest, arm).get("engine.prefix_caching")) is not None:
+        chosen = label == "true"
+    value = (setup or manifest).engine.details.get("prompt_cache", chosen)
     return value if isinstance(value, bool) else None
 
 

@@ -96,10 +96,10 @@ def find_pauses(records: Sequence[Record], *, overlapping: bool = False) -> list
 
 def _explained(record: Record, position: str, waits: Sequence[tuple[Record, float]]) -> float:
     """Return how long an answer's wait is by those of the other answers; infinite where there is no other."""
-    size = record.prompt_tokens if position == _FIRST else None
+    size = record.read_tokens if position == _FIRST else None
     return median(
         [
-            seconds * (max(1.0, size / other_record.prompt_tokens) if size and other_record.prompt_tokens else 1.0)
+            seconds * (max(1.0, size / other_record.read_tokens) if size and other_record.read_tokens else 1.0)
             for other_record, seconds in waits
             if other_record is not record
         ]

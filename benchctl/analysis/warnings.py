@@ -12,6 +12,7 @@ import numpy as np
 
 from benchctl.analysis.record_checks import (
     Observation,
+    check_canaries,
     check_cells,
     check_depths,
     check_disturbances,
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 
 
 KINDS = (
-    "changed-evidence", "changed-scores", "degenerate-target", "unsure-target", "quantization-damage",
+    "changed-evidence", "changed-scores", "engine-fault", "degenerate-target", "unsure-target", "quantization-damage",
     "quantization-differs", "vocabulary-differs", "context-too-short", "preflight-failed", "failed-cell",
     "missing-records", "searched", "damaged-records", "few-blocks", "unverified", "baseline-speculates",
-    "baseline-not-reproducible", "baseline-endings", "unequal-work", "empty-answer", "never-fired",
+    "baseline-not-reproducible", "repeat-differs", "baseline-endings", "unequal-work", "empty-answer", "never-fired",
     "depth-ignored", "depth-without-effect", "repeated-prompts", "repeating-answers", "contradicted-count",
     "contradictory-counters", "token-ids-withheld", "first-event", "clock-mismatch", "spilled", "swapping",
     "throttling", "high-load", "pause", "unsteady", "clock-jump", "disturbed-cell", "drift", "not-filled",
@@ -64,6 +65,7 @@ def find_warnings(
         *check_cells(frame),
         *check_records(frame, answers, damaged),
         *check_replication(frame, consistency),
+        *check_canaries(frame),
         *check_work(frame, speedups),
         *check_speculation(frame, counters),
         *check_depths(frame, counters),

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchctl.data.store import RunData
 from benchctl.measurement.estimate import PlanSize, known_timings, size_of
 from benchctl.measurement.plan import CellPlan, groups_of, make_plan, measured, remaining_plan
+from benchctl.measurement.preflight import engine_faults
 from benchctl.measurement.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.reports.json_output import print_json
@@ -53,9 +54,13 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
         settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
         out.say(f"{name}:", "bold")
         out.say(f"  {settings} {command_text(launch.argv)}", whole=True, most=100_000)
-    for warning in prepared.warnings:
+    for warning in _warnings(prepared):
         out.say()
         out.say(f"warning: {warning}", "yellow", whole=True)
+
+
+def _warnings(prepared: Prepared) -> list[str]:
+    return [*prepared.warnings, *(f"arms {arms}: {fault}" for arms, fault in engine_faults(prepared))]
 
 
 def command_text(argv: Sequence[str]) -> str:
@@ -107,5 +112,5 @@ def _document(prepared: Prepared, plan: list[CellPlan], limit: PlanSize | None, 
             for group in groups_of(plan)
         ],
         "at_most": None if limit is None else {"requests": limit.requests, "seconds": limit.seconds},
-        "warnings": prepared.warnings,
+        "warnings": _warnings(prepared),
     }

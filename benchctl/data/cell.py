@@ -92,6 +92,31 @@ class MemoryRecord(Part):
     """Which part of the model is not on the device of the rest, from the engine's log; a sentence."""
 
 
+class Canary(Part):
+    """The first prompt of a process, asked once more at its end. It is not measured: no record and no number has it."""
+
+    task: str
+    prompt_idx: int
+    requests: int
+    """Answered between the two, by the same process."""
+    exact: bool
+    """Whether the answers must be equal: the engine repeats itself, greedily, without a cache, and drafts nothing
+    from earlier requests."""
+    same: bool | None = None
+    """Whether they are; `None`: the second request failed."""
+    index: int | None = None
+    """The first token (without token ids: character) at which they differ."""
+    text: str | None = None
+    """The second answer, where it is another; untrusted."""
+    error: str | None = None
+    """Why the second request failed."""
+
+    @property
+    def prompt(self) -> tuple[str, int]:
+        """Which prompt it was."""
+        return self.task, self.prompt_idx
+
+
 class Cell(Part):
     """A process: an arm in a block. A resumed cell has several entries with rising `attempt`; the last counts."""
 
@@ -114,6 +139,8 @@ class Cell(Part):
     error: CellError | None = None
     watch: WatchRecord | None = None
     memory: MemoryRecord | None = None
+    canary: Canary | None = None
+    """`None` where requests overlap, benchctl did not start the engine, or it answered fewer than two prompts."""
     machine: str | None = None
     """The kind of machine it ran on, by the name of `Manifest.machines`; `None` where there is no cluster."""
     node: str | None = None

@@ -57,6 +57,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     draft_n: Count | None = None
     draft_n_accepted: Count | None = None
     prompt_per_sec: float | None = None
+    """Prompt tokens that were read (not taken from a cache) / engine_prompt_s."""
     content_sha: str | None = None
     content: str | None = None
 
@@ -73,6 +74,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     prompt_sha: str | None = None
     """SHA-256 of the rendered prompt text, and of what its request has beside it (a schema of the answer)."""
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    """How many of them were not read, since an earlier request left them in the cache."""
     token_ids: list[int] | None = None
     token_sha: str | None = None
     token_gap: str | None = None
@@ -127,6 +130,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     def key(self) -> tuple[int, str, str, int]:
         """What identifies a measurement: (block, label, task, prompt_idx); a study's repetitions are its blocks."""
         return (self.block if self.schema_version else self.rep, self.label, self.task, self.prompt_idx)
+
+    @property
+    def read_tokens(self) -> int | None:
+        """How many tokens of the prompt were read, those in the cache left out."""
+        return None if self.prompt_tokens is None else self.prompt_tokens - (self.cached_tokens or 0)
 
     @property
     def tokens_listed(self) -> int | None:

@@ -234,6 +234,14 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class FaultyEngine(Protocol):
+    """An engine some of whose builds have faults that are known."""
+
+    def faults(self, recipe: Recipe, models: ResolvedPair) -> Mapping[str, Sequence[str]]:
+        """Return, by a sentence for each fault, the arms that ask for it."""
+
+
+@runtime_checkable
 class TunableEngine(Protocol):
     """An engine that knows which settings of speculation are worth trying."""
 

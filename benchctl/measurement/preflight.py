@@ -19,7 +19,7 @@ from pathlib import Path
 from benchctl.analysis.answers import degeneration
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
-from benchctl.engines.base import Engine, Launch, Scorer, Scores, ScoringEngine
+from benchctl.engines.base import Engine, FaultyEngine, Launch, Scorer, Scores, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measurement.cell import scoring
 from benchctl.measurement.memory import SHARE, free_bytes
@@ -71,8 +71,10 @@ DAMAGED = 0.25
 def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     """Check models, probes and context; the engine's log goes to `log`. Raises nothing for what it finds."""
     record = PreflightRecord(mode=prepared.recipe.preflight)
+    for arms, sentence in engine_faults(prepared):
+        record.find("engine-fault", f"arms {arms}", sentence)
     if record.mode == "off":
-        record.checked.append("Nothing was checked: the recipe has `preflight: off`.")
+        record.checked.append("The target was not checked: the recipe has `preflight: off`.")
         return record
     began = time.perf_counter()
     groups = {setup.name: setup.group for setup in prepared.recipe.setups}
@@ -91,6 +93,16 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
         record.probes += setup_record.probes
     record.wall_s = time.perf_counter() - began
     return record
+
+
+def engine_faults(prepared: Prepared) -> list[tuple[str, str]]:
+    """Return (arms, sentence) for every fault of the engines that is known and that arms ask for."""
+    return [
+        (", ".join(arms), sentence)
+        for setup in prepared.setups.values()
+        if isinstance(setup.engine, FaultyEngine)
+        for sentence, arms in setup.engine.faults(setup.recipe, setup.models).items()
+    ]
 
 
 def _check_setup(prepared: Prepared, setup: PreparedSetup, log: Path, record: PreflightRecord, *, probe: bool) -> None:

@@ -22,7 +22,7 @@ def now() -> str:
 
 
 _AS_REPORTED = (
-    *("n_predicted", "prompt_tokens", "finish_reason", "ttft_s", "decode_s", "e2e_s"),
+    *("n_predicted", "prompt_tokens", "cached_tokens", "finish_reason", "ttft_s", "decode_s", "e2e_s"),
     *("engine_prompt_s", "engine_decode_s", "burst_gaps_s", "text_events"),
 )
 """Numbers of an answer that are a record's under the same name."""
@@ -31,6 +31,7 @@ _AS_REPORTED = (
 def measured_fields(done: Completion) -> dict[str, object]:
     """Return the numbers of an answer, by the record's keys."""
     ledger, steps = done.ledger, done.n_predicted - 1
+    read = done.prompt_tokens - (done.cached_tokens or 0)
     at_least = done.least_after_first
     return {
         **{name: getattr(done, name) for name in _AS_REPORTED},
@@ -39,7 +40,7 @@ def measured_fields(done: Completion) -> dict[str, object]:
         "client_tok_per_sec_least": at_least / done.decode_s
         if at_least and at_least < done.n_predicted and done.decode_s > 0
         else None,
-        "prompt_per_sec": done.prompt_tokens / done.engine_prompt_s if done.engine_prompt_s else None,
+        "prompt_per_sec": read / done.engine_prompt_s if done.engine_prompt_s and read > 0 else None,
         "draft_n": ledger.drafted,
         "draft_n_accepted": ledger.accepted,
         "rounds": ledger.rounds,

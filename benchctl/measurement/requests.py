@@ -23,14 +23,15 @@ from benchctl.analysis.steadiness import SHORTEST_PAUSE_S, find_pauses, never_st
 from benchctl.data.counts import refusal
 from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_tokens
 from benchctl.data.writer import RunWriter
-from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
+from benchctl.engines.base import Completion, LaunchedProcess, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
+from benchctl.measurement.canary import ask_again, is_greedy
 from benchctl.measurement.cell import CellContext, EngineCell
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.recording import answer_fields, measured_fields, now
 from benchctl.prompts.context import ContextError, fitted
 from benchctl.prompts.suite import Prompt, PromptItem
-from benchctl.recipes.adapters import SYNTHETIC
+from benchctl.recipes.adapters import SYNTHETIC, repeats
 from benchctl.recipes.schema import Sampling
 from benchctl.text import spoken
 from benchctl.words.warnings import unsteady_warm_up
@@ -102,6 +103,8 @@ class MeasuredCell(EngineCell):
         """Tokens drafted in all answers, warm-ups included; `None` while the engine reports none."""
         self._records: list[Record] = []
         """The records of this process, without texts and token ids."""
+        self._first: tuple[Record, Rendered] | None = None
+        """Its first answer."""
         self._without_ids: list[tuple[Record, Rendered, Completion]] = []
         self._began = 0.0
         """When its first request was about to be sent, in seconds of `time.perf_counter`; 0 before."""
@@ -178,7 +181,20 @@ class MeasuredCell(EngineCell):
             if ids is not None:
                 fields = {"token_ids": list(ids), "token_sha": sha256_tokens(ids), "token_gap": None}
                 self._writer.append(record.changed(**fields))
+        self._ask_first_again(server)
         return self._drafted
+
+    def _ask_first_again(self, server: Server) -> None:
+        arm = self.plan.arm
+        if self._first is None or self.answers < 2 or arm.overlapping or not isinstance(server, LaunchedProcess):
+            return
+        engine, types = self.context.recipe.parts[arm.setup].engine, arm.speculation.types if arm.speculation else ()
+        exact = is_greedy(self._sampling) and repeats(engine, types)
+        self.stored.canary, completion = ask_again(
+            server, *self._first, self._sampling, exact=exact, requests=self.answers - 1
+        )
+        if completion is not None:
+            self._count(completion)
 
     def _prepared(self, item: PromptItem, order: int) -> _Request | None:
         """Render a prompt; `None` when the engine refused it, which is then recorded."""
@@ -210,6 +226,7 @@ class MeasuredCell(EngineCell):
         self._name_refusal(record)
         self._count(completion)
         self.answers += 1
+        self._first = self._first or (record, request.prompt)
         if completion.token_gap is not None:
             self._without_ids.append((record, request.prompt, completion))
         self.context.progress.answered(self.plan, completion)

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
 from benchctl.errors import UsageError
-from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import CachingEngineSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.options import read_flags
 from benchctl.text import one_line
 
@@ -115,6 +115,9 @@ class Adapter:
     remembers: frozenset[str] = frozenset()
     """Types of speculation, as recipes write them, in lower case, that draft from the output of earlier requests of the
     same process."""
+    repeats: bool = False
+    """Whether a process answers the same request alike to the last bit whatever it was asked before: one at a time,
+    greedy, without a cache, drafted alike."""
     reads_prompt_in_round: frozenset[str] = frozenset()
     """Types of speculation, as recipes write them, whose first round reads the prompt together with a draft, so that it
     may decide the first token otherwise than the baseline does by rounding."""
@@ -249,6 +252,13 @@ def reads_prompt_in_round(kind: str, types: Sequence[str]) -> bool:
     """Whether the first round of any of these types of speculation reads the prompt; so where the engine is unknown."""
     adapter = registered().adapters.get(kind)
     return adapter is None or not adapter.reads_prompt_in_round.isdisjoint(types)
+
+
+def repeats(engine: EngineSpec, types: Sequence[str]) -> bool:
+    """Whether an engine, drafting so, answers the same greedy request alike whatever it was asked before."""
+    adapter = registered().adapters.get(engine.kind)
+    caching = isinstance(engine, CachingEngineSpec) and engine.prefix_caching
+    return adapter is not None and adapter.repeats and not caching and not remembers(engine.kind, types)
 
 
 def remembers(kind: str, types: Sequence[str]) -> bool:

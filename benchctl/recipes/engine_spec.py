@@ -47,6 +47,14 @@ class LaunchedEngineSpec(EngineSpec):
     health_timeout_s: float = Field(default=300.0, gt=0, le=7200, description="How long a start may take.")
 
 
+class CachingEngineSpec(LaunchedEngineSpec):
+    """Keys of an engine that can keep what it read of earlier prompts."""
+
+    prefix_caching: bool = Field(
+        default=False, description="Let a request reuse what earlier ones left of the same beginning in the cache."
+    )
+
+
 class EndpointSpec(EngineSpec):
     """Keys of an endpoint that runs already."""
 

@@ -21,6 +21,8 @@ PROMPTS_NAMED = 6
 
 PROMPTS = {
     "prompts-differ": "The rendered prompt is not the same in every arm and block.",
+    "repeated-otherwise": "Asked again at the end of its process, {arm} answers otherwise (requests between: "
+    "{requests}).",
     "sampled": "The answers are sampled, not greedy: a different answer may also be the target's own, and "
     "`benchctl verify-sampling` compares their distributions.",
     "over-limit": "The answer has {count} tokens, and {limit} were asked for.",

@@ -140,10 +140,10 @@ def test_a_context_that_is_too_short_is_counted_in_tokens(tmp_path: Path, llama_
 
 
 def test_off_looks_at_nothing_and_is_recorded(recipe: Recipe) -> None:
-    absent: Any = type("Nothing", (), {"recipe": recipe.model_copy(update={"preflight": "off"})})()
+    absent: Any = type("Nothing", (), {"recipe": recipe.model_copy(update={"preflight": "off"}), "setups": {}})()
     record = preflight(absent, Path("log"))
     assert (record.mode, record.findings, record.holds) == ("off", [], True)
-    assert record.checked == ["Nothing was checked: the recipe has `preflight: off`."]
+    assert record.checked == ["The target was not checked: the recipe has `preflight: off`."]
 
 
 def test_only_a_strict_recipe_is_stopped(tmp_path: Path) -> None:

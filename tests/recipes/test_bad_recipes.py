@@ -70,6 +70,11 @@ def test_a_file_that_is_no_recipe_is_one_message(refused: Refused, text: str, li
 
 WRONG_VALUES = {
     "unknown key": (HEAD + "blcoks: 3\n" + ARMS, 6, "blcoks"),
+    "a cache that this engine lacks": (
+        HEAD + "engine: {kind: transformers, prefix_caching: true}\n" + ARMS,
+        6,
+        "engine.prefix_caching",
+    ),
     "unknown key, nothing near": (HEAD + "sampling: {qqq: 1}\n" + ARMS, 6, "sampling.qqq"),
     "unknown key in an arm": (arm("{type: draft-simple, depth: 4}"), 9, "arms[1].speculation.depth"),
     "missing key": (

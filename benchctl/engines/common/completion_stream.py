@@ -65,6 +65,12 @@ class StreamedAnswer:
         """How many tokens the server reports for the prompt."""
         return count_in(self.usage.get("prompt_tokens"), 2**31)
 
+    @property
+    def cached_tokens(self) -> int | None:
+        """How many of them the server reports as taken from a cache."""
+        details = self.usage.get("prompt_tokens_details")
+        return count_in(details.get("cached_tokens"), 2**31) if isinstance(details, dict) else None
+
     def first_of(self, tokens: int) -> int | None:
         """Return how many of the answer's `tokens` came at `ttft_s`; `None` where a piece may hold several.
 
@@ -93,6 +99,7 @@ def completed(streamed: Streamed[AnyAnswer], ledger: Ledger) -> Completion:
         sent_at=streamed.sent_at,
         burst_gaps_s=streamed.burst_gaps_s,
         text_events=answer.text_events,
+        cached_tokens=answer.cached_tokens,
         engine_prompt_s=None,
         engine_decode_s=None,
         ledger=ledger,

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter, Usual
-from benchctl.recipes.engine_spec import LaunchedEngineSpec
+from benchctl.recipes.engine_spec import CachingEngineSpec
 from benchctl.recipes.options import read_flags
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -41,7 +41,7 @@ kvo=kv-offload nkvo=no-kv-offload nr=no-repack kvu=kv-unified tb=threads-batch j
 """
 
 
-class LlamaCppSpec(LaunchedEngineSpec):
+class LlamaCppSpec(CachingEngineSpec):
     """llama.cpp's llama-server, started for every cell."""
 
     kind: Literal["llama.cpp"] = Field(default="llama.cpp", description="llama.cpp's llama-server.")
@@ -75,6 +75,7 @@ ADAPTER = Adapter(
     lossy=lossy,
     synthetic=synthetic,
     truncates_first=True,
+    repeats=True,
     changes_target=frozenset(_CHANGES_TARGET.split()),
     stated=frozenset(_STATED.split()),
     aliases=dict(alias.split("=") for alias in _ALIASES.split()),

@@ -41,7 +41,8 @@ _RESERVED = SET_BY_KEYS | reserved(
         "concurrency (a slot for every request in flight)": "--parallel --sleep-idle-seconds",
         "nothing (benchctl talks to its own server on loopback)": "--host --port --reuse-port --api-prefix --api-key "
         "--api-key-file --ssl-key-file --ssl-cert-file",
-        "nothing (benchctl sets it for its measurement)": "--slots --metrics --cache-ram",
+        "engine.prefix_caching": "--cache-ram",
+        "nothing (benchctl sets it for its measurement)": "--slots --metrics",
         "nothing (benchctl keeps the log and reads it)": "--log-disable --log-file --log-jsonl --log-colors",
         "nothing (no text would be generated)": "--embedding --rerank --models-dir --models-preset",
         "nothing": "--help --version --cache-list --completion-bash --list-devices",
@@ -92,7 +93,8 @@ def command_line(
         settings_first += [["-b", str(BATCH)], ["-ub", str(BATCH)]]
     settings_first += _device(engine.device, draft is not None, flags, devices)
     settings_first += _cache_types(arm, with_draft=draft is not None, flags=flags)
-    measuring = [] if in_use else ["-fit off", "--cache-ram 0", "--no-context-shift"]
+    host_cache = [] if engine.prefix_caching else ["--cache-ram 0"]
+    measuring = [] if in_use else ["-fit off", *host_cache, "--no-context-shift"]
     always = [*measuring, "--metrics", "--slots", "--jinja"]
     settings = [setting.split() for setting in [*always, flags.first("--no-ui", "--no-webui") or "--no-ui"]]
     settings_first += [setting for setting in settings if setting[0] in flags]

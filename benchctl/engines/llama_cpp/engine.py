@@ -24,6 +24,7 @@ from benchctl.engines.llama_cpp.command import (
 from benchctl.engines.llama_cpp.companion import build_companion, companion_beside, no_companion
 from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
+from benchctl.engines.llama_cpp.faults import faults_of_arm
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, probe_server
@@ -84,9 +85,9 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         binary = self._binary
         probe = probe_server(binary.path, binary.found_in, self._spec.env)
         build = Build.read(binary.path.parent.parent) if binary.found_in == "bundled" else None
-        if build is None:
-            return probe
-        details = {**probe.capabilities.details, "left_out": list(build.left_out)}
+        details = {**probe.capabilities.details, "prompt_cache": self._spec.prefix_caching}
+        if build is not None:
+            details["left_out"] = list(build.left_out)
         return replace(probe, capabilities=replace(probe.capabilities, details=details))
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -110,6 +111,14 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
         self._refuse(problems)
         return warnings
+
+    def faults(self, recipe: Recipe, models: ResolvedPair) -> dict[str, list[str]]:
+        """Return the faults of this build that arms ask for; see `benchctl.engines.base.FaultyEngine`."""
+        able, arms = self._probe.capabilities, dict[str, list[str]]()
+        for arm in recipe.arms:
+            for fault in faults_of_arm(arm, self._spec, models, able, self._probe.facts):
+                arms.setdefault(fault.sentence(able.commit), []).append(arm.name)
+        return arms
 
     def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
         flags, speculation = self._probe.facts, arm.speculation
@@ -189,6 +198,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         return self._scorer(launch, unsplit(launch.argv, self._probe.facts), log_path, sampling)
 
     def _scorer(self, launch: Launch, argv: tuple[str, ...], log_path: Path, sampling: Sampling) -> LlamaScorer:
+        if "--cache-ram" in self._probe.facts:
+            argv = (*argv, "--cache-ram", "0")  # what is read again is read from the slot, or not kept
         server, splits = self.start(replace(launch, argv=argv), log_path), split_batch(launch.argv, self._probe.facts)
         left_out = end_tokens(read_header(Path(server.model))) if sampling.ignore_eos else frozenset()
         return LlamaScorer(server, argv, splits=splits, left_out=left_out, shift=LogitShift(sampling))

@@ -251,4 +251,19 @@ def check(engines: Sequence[FoundEngine], *, other_engines: bool) -> list[Check]
     if not first.speculation_types:
         todo = "Use a newer build: `benchctl engines install llama.cpp` makes one."
         return [Check(name, "warn", f"{summary} It knows no speculation types.", reason, todo)]
-    return [Check(name, "ok", summary, reason), check_quantized(Path(first.where or ""))]
+    return [Check(name, "ok", summary, reason), check_quantized(Path(first.where or "")), *_check_faults(first)]
+
+
+def _check_faults(engine: FoundEngine) -> list[Check]:
+    """Name the faults that this build may have."""
+    from benchctl.engines.llama_cpp.faults import ANY_TYPE, faults_of_build
+
+    listed = [
+        f"{'Every type' if ANY_TYPE in fault.types else ', '.join(fault.types)}: {fault.seen} ({fault.source})"
+        for fault in faults_of_build(engine.speculation_types, engine.build, engine.commit)
+    ]
+    if not listed:
+        return []
+    reason = "What asks for one of them measures or serves a broken engine."
+    todo = "Avoid these combinations; a run that asks for one is warned of it."
+    return [Check("engine.llama.cpp.faults", "warn", " ".join(listed), reason, todo)]

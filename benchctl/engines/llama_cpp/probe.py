@@ -222,7 +222,6 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
         request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "dialect": flags.dialect,
-            "prompt_cache": False,  # every measured request has cache_prompt: false
             "has_synthetic": "--spec-synth-len" in flags,
             "devices": _devices(binary, flags, environment),
             "flags": flags.names(),

@@ -48,7 +48,7 @@ from benchctl.errors import EngineError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.vocabulary import end_tokens, token_bytes
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import LaunchedEngineSpec
+from benchctl.recipes.engine_spec import CachingEngineSpec
 from benchctl.recipes.schema import Sampling
 
 _LOG_WAIT_S = 1.0
@@ -76,7 +76,7 @@ class LlamaServer(LaunchedServer):
         self,
         process: EngineProcess,
         url: str,
-        spec: LaunchedEngineSpec,
+        spec: CachingEngineSpec,
         argv: Sequence[str],
         flags: Flags,
         *,
@@ -88,6 +88,7 @@ class LlamaServer(LaunchedServer):
         """The file of the target, as the engine was given it."""
         self._requested = requested_of(argv, flags)
         self._slots = slots_of(argv)
+        self._cached = spec.prefix_caching
         self._by_round = flags.dialect == "legacy"
         """Whether it counts a round's tokens with the first of them: see `benchctl.engines.llama_cpp.stream`."""
         self._overlapping = overlapping
@@ -109,7 +110,7 @@ class LlamaServer(LaunchedServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
+        body = self._body(prompt, sampling, stream=True)
         if not self._overlapping:
             body["timings_per_token"] = True
         with self._tally.request():
@@ -139,10 +140,22 @@ class LlamaServer(LaunchedServer):
             token_ids=ids,
             n_predicted=answer.n_predicted,
             token_gap=answer.token_gap if ids is None else None,
-            cached_tokens=count_in(answer.timings.get("cache_n"), 2**31),
-            **_engine_times(answer.timings, answer.n_predicted, draft_s),
+            **self._engine_times(answer.timings, answer.n_predicted, draft_s),
         )
         return StreamedCompletion(**vars(done), streamed_ids=answer.streamed_ids)
+
+    def _body(self, prompt: Rendered, sampling: Sampling, *, stream: bool) -> dict[str, Any]:
+        return completion_body(prompt.token_ids, sampling, stream=stream, cached=self._cached) | prompt.settings
+
+    def _engine_times(self, timings: Mapping[str, Any], n_predicted: int, draft_s: float | None) -> dict[str, Any]:
+        """Return the fields of a `Completion` that the engine's own clock gives, and how much it did not read."""
+        cached = count_in(timings.get("cache_n"), 2**31)
+        return {
+            "cached_tokens": cached,
+            "engine_prompt_s": None if self._cached and cached is None else seconds_in(timings.get("prompt_ms")),
+            "engine_decode_s": seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
+            "phase_s": None if draft_s is None else {"draft": draft_s},
+        }
 
     def _listed(self, answer: LlamaAnswer, prompt: Rendered, sampling: Sampling) -> LlamaAnswer:
         """Return an answer whose end lies within a round with its own tokens alone. Raises EngineError.
@@ -150,7 +163,7 @@ class LlamaServer(LaunchedServer):
         They are those that the engine lists of the same answer when it is asked again; it may end within another
         round then, and the tokens that came are all where they spell the text.
         """
-        second_answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
+        second_answer = self.ask(self._body(prompt, sampling, stream=False))
         ids = ids_in(second_answer.get("tokens"))
         if ids is None or str(second_answer.get("content")).rstrip("\ufffd") != answer.text.rstrip("\ufffd"):
             came, vocabulary = [token for _, token in answer.streamed_ids], token_bytes(Path(self.model))
@@ -216,7 +229,7 @@ class LlamaServer(LaunchedServer):
             return completion.token_ids
         if self._overlapping and self._before_recovery is None:
             self._before_recovery = self._counters()  # the repeated request is in no answer's sum
-        answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
+        answer = self.ask(self._body(prompt, sampling, stream=False))
         streamed_ids = completion.streamed_ids if isinstance(completion, StreamedCompletion) else ()
         return agreeing_ids(answer, completion, streamed_ids)
 
@@ -311,15 +324,6 @@ class LlamaServer(LaunchedServer):
         return read_counters(response.text, "llamacpp") if self._has_metrics else Ledger()
 
 
-def _engine_times(timings: Mapping[str, Any], n_predicted: int, draft_s: float | None) -> dict[str, Any]:
-    """Return the fields of a `Completion` that the engine's own clock gives."""
-    return {
-        "engine_prompt_s": seconds_in(timings.get("prompt_ms")),
-        "engine_decode_s": seconds_in(timings.get("predicted_ms")) if n_predicted > 1 else None,
-        "phase_s": None if draft_s is None else {"draft": draft_s},
-    }
-
-
 _IK_PATH = "/v1/completions"
 
 
@@ -336,7 +340,7 @@ class IkServer(LlamaServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
+        body = self._body(prompt, sampling, stream=True)
         with self._tally.request():
             streamed = await self._stream(_IK_PATH, body, CompletionReader(sampling.max_tokens), on_tokens)
             answer = streamed.answer
@@ -372,7 +376,7 @@ class IkServer(LlamaServer):
             first_tokens=first,
             least_after_first=answer.later_tokens if first is None else None,
             token_gap=None if ids else "the stream of this engine has no token ids",
-            **_engine_times(timings, n_predicted, draft_s),
+            **self._engine_times(timings, n_predicted, draft_s),
         )
 
     def _ledger(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> Ledger:
@@ -408,7 +412,7 @@ class IkServer(LlamaServer):
 
     def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
         """Return the ids of an answer of that text to the same request; `None` where another comes."""
-        body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings | {"logprobs": 1}
+        body = self._body(prompt, sampling, stream=False) | {"logprobs": 1}
         try:
             answer = self.http.post(_IK_PATH, body, timeout_s=self._spec.request_timeout_s)
             (choice,) = answer["choices"]
@@ -423,7 +427,7 @@ _LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,
 _POLL_S = 0.03
 
 
-def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
+def start_server(launch: Launch, log_path: Path, spec: CachingEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
     # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
     port = 0 if flags.dialect == "current" else free_port()

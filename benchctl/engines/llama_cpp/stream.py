@@ -247,8 +247,10 @@ def agreeing_ids(
     return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None
 
 
-def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: bool) -> dict[str, Any]:
-    """Return the JSON of a `/completion` request: explicit sampler chain, fixed seed, no prompt cache."""
+def completion_body(
+    token_ids: Sequence[int], sampling: Sampling, *, stream: bool, cached: bool = False
+) -> dict[str, Any]:
+    """Return the JSON of a `/completion` request: explicit sampler chain, fixed seed; `cached`: from the cache."""
     return {
         "prompt": list(token_ids),
         "n_predict": sampling.max_tokens,
@@ -259,7 +261,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
         "samplers": sampling.chain,
         "ignore_eos": sampling.ignore_eos,
         **constraints(sampling),
-        "cache_prompt": False,
+        "cache_prompt": cached,
         "return_tokens": True,
         "stream": stream,
     }

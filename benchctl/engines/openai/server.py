@@ -25,7 +25,7 @@ from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, r
 from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pages, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
-from benchctl.engines.common.wire import count_in, ids_in, protocol_error
+from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.engines.openai.discovery import (
     Address,
     EndpointObserved,
@@ -180,7 +180,7 @@ class EndpointServer:
             )
         ledger = self._ledger(answer, before, n_predicted)
         first_tokens = self._first_tokens(answer, n_predicted)
-        self._observed.cached += _was_cached(answer)
+        self._observed.cached += bool(answer.cached_tokens)
         complete_ids = len(answer.ids) == n_predicted and bool(answer.ids or not answer.text)
         prefill_s, decode_s = engine_times(answer.extra)
         return replace(
@@ -190,7 +190,7 @@ class EndpointServer:
             n_predicted=n_predicted,
             first_tokens=first_tokens,
             least_after_first=answer.later_tokens if first_tokens is None else None,
-            engine_prompt_s=None if _was_cached(answer) else prefill_s,
+            engine_prompt_s=None if bool(answer.cached_tokens) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
             token_gap=None if complete_ids else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
@@ -300,12 +300,6 @@ class EndpointServer:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
         with open(self._log_path, "a", encoding="utf-8", errors="replace", opener=open_unlinked) as log:
             log.writelines(f"{stamp} {self._redact(line)}\n" for line in lines)
-
-
-def _was_cached(answer: StreamedAnswer) -> bool:
-    details = answer.usage.get("prompt_tokens_details")
-    count = details.get("cached_tokens") if isinstance(details, dict) else None
-    return bool(count_in(count))
 
 
 def _ids_of(answer: dict[str, Any]) -> list[int] | None:

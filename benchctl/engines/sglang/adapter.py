@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
-from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import CachingEngineSpec, Dtype
 from benchctl.recipes.options import read_flags
 
 CACHE_TYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16", "fp4_e2m1")
@@ -26,7 +26,7 @@ SIMULATED = "simulate-acc-len"
 _THRESHOLDS = ("speculative-accept-threshold-single", "speculative-accept-threshold-acc")
 
 
-class SglangSpec(LaunchedEngineSpec):
+class SglangSpec(CachingEngineSpec):
     """SGLang's server, started for every cell."""
 
     kind: Literal["sglang"] = Field(description="SGLang's server.")

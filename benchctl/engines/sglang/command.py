@@ -34,7 +34,8 @@ _RESERVED = reserved(
         "arms[].speculation": "--speculative-algorithm --speculative-draft-model-path --speculative-draft-model",
         "nothing (benchctl talks to its own server on loopback)": "--host --port --api-key --admin-api-key --config "
         "--grpc-mode --served-model-name --ssl-keyfile --ssl-certfile --smg-grpc-mode --ssl-keyfile-password",
-        "nothing (benchctl sets it for its measurement)": "--disable-radix-cache --random-seed --stream-interval "
+        "engine.prefix_caching": "--disable-radix-cache",
+        "nothing (benchctl sets it for its measurement)": "--random-seed --stream-interval "
         "--incremental-streaming-output --skip-tokenizer-init --stream-output",
     }
 )
@@ -52,8 +53,9 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
         *("--dtype", engine.dtype),
         *("--max-running-requests", str(arm.concurrency)),
         *("--random-seed", "0"),
-        "--disable-radix-cache",
     ]
+    if not engine.prefix_caching:
+        settings.append("--disable-radix-cache")
     if engine.device != "auto":
         settings += ["--device", DEVICES[engine.device]]
     if arm.cache_type is not None and arm.cache_type.target is not None:

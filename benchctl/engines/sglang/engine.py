@@ -147,7 +147,6 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             speculation_types=named_types(command.ALGORITHMS, package.algorithms),
             details={
                 "python": facts.get("python"),
-                "prompt_cache": False,  # --disable-radix-cache
                 "algorithms": list(package.algorithms),
                 "flags": sorted(package.options),
                 # Of the list of files that were installed, which holds every file's hash.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import count_in, ids_in, protocol_error
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import LaunchedEngineSpec
+from benchctl.recipes.engine_spec import CachingEngineSpec
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
@@ -53,12 +54,11 @@ class SglangServer(LaunchedServer):
     dying_s = 8.0
     """A launcher whose worker has failed takes some seconds to kill the rest."""
 
-    def __init__(
-        self, process: EngineProcess, url: str, spec: LaunchedEngineSpec, requested: Mapping[str, str]
-    ) -> None:
+    def __init__(self, process: EngineProcess, url: str, spec: CachingEngineSpec, requested: Mapping[str, str]) -> None:
         """`requested`: the options of its command line, by name without dashes, underscores for them."""
         super().__init__(process, url, spec)
         self._requested = requested
+        self._caching = spec.prefix_caching
         self._cached = 0
         self._counted = False
 
@@ -93,17 +93,18 @@ class SglangServer(LaunchedServer):
         answer = streamed.answer
         ledger = verified_ledger(answer.extra, counted=self._counted)
         self._tally.add(len(answer.ids), ledger)
-        self._cached += count_in(answer.extra.get("cached_tokens"), 2**31) or 0
-        return completed(streamed, ledger)
+        cached = count_in(answer.extra.get("cached_tokens"), 2**31)
+        self._cached += cached or 0
+        return replace(completed(streamed, ledger), cached_tokens=cached)
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; the evidence is `/server_info`, and the figures of its answers."""
         reported = self.http.get_json("/server_info")
         info = reported if isinstance(reported, dict) else {}
         self._counted = drafts_are_counted(info)
-        return attest(
-            self._requested, info, self._tally, drafted=self._tally.most_drafted(drafted), cached=self._cached
-        )
+        caching, cached = self._caching, self._cached
+        drafts = self._tally.most_drafted(drafted)
+        return attest(self._requested, info, self._tally, drafted=drafts, caching=caching, cached=cached)
 
 
 def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, Any]:
@@ -200,12 +201,18 @@ _EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZE
 
 
 def attest(
-    requested: Mapping[str, str], info: Mapping[str, Any], tally: Tally, *, drafted: int | None, cached: int
+    requested: Mapping[str, str],
+    info: Mapping[str, Any],
+    tally: Tally,
+    *,
+    drafted: int | None,
+    caching: bool,
+    cached: int,
 ) -> Attestation:
     """Return the attestation of a cell. It fails closed: without evidence there is no confirmation.
 
     `requested`: the options of the command line; `info`: `/server_info`, empty where it is not available; `drafted`: of
-    all answers; `cached`: prompt tokens that were taken from a cache.
+    all answers; `caching`: whether the recipe requests a prefix cache; `cached`: prompt tokens taken from it.
     """
     evidence = [f"GET /server_info: {key} = {one_line(str(info[key]), 80)}" for key in _SETTINGS if key in info]
     algorithm, rounds, accepted = requested.get("speculative_algorithm", ""), tally.rounds or 0, tally.accepted or 0
@@ -215,20 +222,26 @@ def attest(
         evidence.append(f"SGLang's own acceptance length (its bonus token included): {tally.tokens / rounds:.3f}")
         if not drafts_are_counted(info):
             evidence.append(ONLY_THE_MAXIMUM)
-    failure = _wrong_server(requested, info, cached) or _wrong_speculation(requested, info, tally, drafted)
+    failure = _wrong_server(requested, info, None if caching else cached) or _wrong_speculation(
+        requested, info, tally, drafted
+    )
     if algorithm and not failure and not drafted and not accepted and rounds:
         reason = f"SGLang verified {rounds} rounds and accepted nothing; it does not report whether it drafted."
         return Attestation("unverified", tuple(evidence), reason)
     return conclude(evidence, failure, requested=bool(algorithm), drafted=drafted or accepted)
 
 
-def _wrong_server(requested: Mapping[str, str], info: Mapping[str, Any], cached: int) -> Reason | None:
+def _wrong_server(requested: Mapping[str, str], info: Mapping[str, Any], cached: int | None) -> Reason | None:
+    """Return what is not as requested; `cached`: tokens of a cache that is to be off, `None`: it is to be on."""
     if "speculative_algorithm" not in info:
         return "SGLang does not report its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
     model = info.get("model_path")
     if model is not None and (mismatch := other_model(str(model), requested.get("model_path"))):
         return mismatch
-    if info.get("disable_radix_cache") is False or cached:
+    if cached is None:
+        if info.get("disable_radix_cache"):
+            return "Its prefix cache is off, and engine.prefix_caching requests it.", "Remove what turns it off."
+    elif info.get("disable_radix_cache") is False or cached:
         evidence = f"{cached} prompt tokens were taken from a cache" if cached else "its prefix cache is on"
         return f"Prompts are to be read without a cache, but {evidence}.", "Remove what turns the cache on."
     return None

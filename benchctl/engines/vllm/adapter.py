@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from benchctl.recipes.adapters import SYNTHETIC, Adapter, Usual
-from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
+from benchctl.recipes.engine_spec import CachingEngineSpec, Dtype
 from benchctl.recipes.options import read_flags
 
 CACHE_TYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla")
@@ -29,14 +29,11 @@ _EXACT_RULES = {None, "standard", "strict", "probabilistic", "block"}
 """vLLM's rules of acceptance that keep the target's distribution, over its versions; others are lossy or unknown."""
 
 
-class VllmSpec(LaunchedEngineSpec):
+class VllmSpec(CachingEngineSpec):
     """vLLM's server, started for every cell."""
 
     kind: Literal["vllm"] = Field(description="vLLM's server.")
     dtype: Dtype = Field(default="auto", description="Precision of the weights; auto: the model's own.")
-    prefix_caching: bool = Field(
-        default=False, description="Keep what prompts have in common; on for --mamba-cache-mode align alone."
-    )
 
 
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:

@@ -62,6 +62,8 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
         ["--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"],
         ["--enable-per-request-metrics"],
     ]
+    if engine.prefix_caching and (package.options is None or "--enable-prompt-tokens-details" in package.options):
+        settings.append(["--enable-prompt-tokens-details"])  # how many were in the cache
     if arm.cache_type is not None and arm.cache_type.target is not None:
         settings.append(["--kv-cache-dtype", arm.cache_type.target])
     if package.cpu:  # without it vLLM compiles the model for minutes, at every start

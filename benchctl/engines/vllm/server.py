@@ -100,9 +100,10 @@ class VllmServer(LaunchedServer):
         ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
         self._tally.add(tokens, ledger)
         self._contradictions += contradictions(ledger, tokens, counted, steps)
+        unread = self._prefix_caching and answer.cached_tokens is None  # how much was read in that time is not known
         return replace(
             completed(streamed, ledger),
-            engine_prompt_s=seconds_in(metrics.get("time_to_first_token_ms")),
+            engine_prompt_s=None if unread else seconds_in(metrics.get("time_to_first_token_ms")),
             engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
         )
 

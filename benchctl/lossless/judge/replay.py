@@ -89,7 +89,7 @@ def _lacks(group: ConditionRun, frame: Frame) -> Reason | None:
         return because("replay-sampled")
     if speculates(frame, frame.baseline):
         return because("replay-baseline-speculates")
-    return because("replay-cached") if prompt_cache(frame.manifest) else None
+    return because("replay-cached") if prompt_cache(frame.manifest, frame.arms[frame.baseline]) else None
 
 
 def _steps_of_arm(frame: Frame, arm: int) -> ArmSteps:

@@ -3,7 +3,7 @@
 An answer is never equal by absence: what is missing, failed, cut off or damaged is `undetermined`. Answers are compared
 within a block, over every block. Every prompt gets the first class that applies:
 
-    undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
+    undetermined   the prompt itself, or the baseline's own answer, is not the same in every block, or when asked again
     violation      an answer ends as greedy decoding never does (see `Endings`)
     violation      a token is not the target's likeliest in the arm's own batch (see `replay`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
@@ -12,7 +12,7 @@ within a block, over every block. Every prompt gets the first class that applies
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `divergence`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
-    undetermined   a record is missing, failed, cut off or damaged
+    undetermined   a record is missing, failed, cut off or damaged, or the arm answers otherwise when asked again
     identical      text and tokens are equal in every block; where the target's own answer is degenerate, that is named
 
 An arm whose every answer replays so is `exact`. Of the others, what their divergences are together is found by scoring
@@ -22,13 +22,14 @@ whole answers alone (see `audit`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
-from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
+from benchctl.analysis.cells import first_token_by_round, repeated_otherwise, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import (
     ArmAudit,
@@ -80,6 +81,9 @@ def judge_arm(
         else _compare(frame, answers, arm, number, evidence, rules)
         for number, prompt in enumerate(frame.prompts)
     ]
+    names = (frame.arms[frame.baseline], frame.arms[arm])
+    repeats = [(name, repeated_otherwise(frame.manifest, name)) for name in names]
+    comparisons = [_asked_again(comparison, repeats) for comparison in comparisons]
     counts = Counter(comparison.outcome for comparison in comparisons)
     total, differs = len(comparisons), any(_differs(comparison) for comparison in comparisons)
     replay = replayed.summary if replayed is not None else None
@@ -150,6 +154,17 @@ def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: fl
         degenerate=degenerate,
         limit=limit,
     )
+
+
+def _asked_again(comparison: Comparison, repeats: Sequence[tuple[str, Mapping[tuple[str, int], int]]]) -> Comparison:
+    """Return a comparison, undetermined where a process changed its answer to that prompt: first the baseline's, which
+    then explains any difference; else the arm's, whose equal or near answers show nothing of its other answers."""
+    for name, otherwise in repeats:
+        requests = otherwise.get((comparison.task, comparison.prompt_idx))
+        if requests is not None and (name != comparison.arm or comparison.outcome != "violation"):
+            reason = because("repeated-otherwise", arm=name, requests=requests)
+            return comparison.model_copy(update={"outcome": "undetermined", "reasons": (reason, *comparison.reasons)})
+    return comparison
 
 
 def plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:

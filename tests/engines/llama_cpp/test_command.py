@@ -44,6 +44,11 @@ def test_the_target_alone(command: Command, any_pair: ResolvedPair) -> None:
     ]
 
 
+def test_prefix_caching_leaves_the_servers_own_cache_on(command: Command) -> None:
+    assert "--cache-ram" not in command(arm_of(), prefix_caching=True)
+    assert any("engine.prefix_caching" in text for text in argument_problems(["--cache-ram", "64"], CURRENT))
+
+
 def test_a_slot_for_every_request_in_flight_with_a_context_of_its_own(command: Command) -> None:
     argv = command(arm_of("draft-simple").model_copy(update={"concurrency": 8}), context=1000)
     index = argv.index("-np")

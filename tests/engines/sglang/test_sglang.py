@@ -82,6 +82,7 @@ def test_the_target_alone(python: Path, pair: ResolvedPair) -> None:
     swept = Arm(name="c", concurrency=4)
     text = command(python, pair, swept, device="cpu", dtype="float32")
     assert "--dtype float32 --max-running-requests 4" in text
+    assert "radix" not in command(python, pair, arm_of(), prefix_caching=True)
     assert text.endswith("--device cpu")
 
 
@@ -324,6 +325,14 @@ def test_what_was_not_requested_fails(start: Start, kind: str | None, fault: str
     result = server.attest(None)
     assert result.state == "failed"
     assert message in str(result.reason)
+
+
+def test_a_prefix_cache_that_is_requested(start: Start) -> None:
+    server = start(arm_of(), "cached", prefix_caching=True)
+    assert ask(server).cached_tokens == 3
+    assert server.attest(None).state == "off"
+    refused = start(arm_of(), prefix_caching=True, args=["--disable-radix-cache"]).attest(None)
+    assert "engine.prefix_caching requests it" in str(refused.reason)
 
 
 @pytest.mark.parametrize(("fault", "state"), [("nothing-accepted", "unverified"), ("nothing-verified", "idle")])

@@ -68,7 +68,13 @@ PACKAGE = Package(
         "suffix_decoding_max_tree_depth",
         "use_heterogeneous_vocab",
     ),
-    options={"--gpu-memory-utilization": None, "--enforce-eager": 0, "--max-logprobs": None, "--block-size": None},
+    options={
+        "--enable-prompt-tokens-details": 0,
+        "--gpu-memory-utilization": None,
+        "--enforce-eager": 0,
+        "--max-logprobs": None,
+        "--block-size": None,
+    },
     arctic_inference=False,
     torchvision=False,
 )

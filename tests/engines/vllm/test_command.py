@@ -111,3 +111,4 @@ def test_prefix_caching_is_a_key_of_the_engine(package: Make, folder: Make) -> N
     argv = command_line(PROGRAM, package(), spec, Arm(name="baseline"), ResolvedPair(folder("target"), None))
     assert "--enable-prefix-caching" in argv and "--no-enable-prefix-caching" not in argv
     assert argv[-2:] == ("--mamba-cache-mode", "align")
+    assert "--enable-prompt-tokens-details" in argv, "how many tokens were not read is reported"

@@ -1,0 +1,47 @@
+"""The canary of a cell: its first prompt once more at its end, so that what earlier requests left behind shows.
+
+It is not measured. It is no record; the manifest's entry of the cell says what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import zip_longest
+
+from benchctl.data.cell import Canary
+from benchctl.data.record import Record
+from benchctl.engines.base import Completion, Rendered, Server
+from benchctl.errors import EngineError
+from benchctl.recipes.schema import Sampling
+
+
+def is_greedy(sampling: Sampling) -> bool:
+    """Whether the likeliest token is chosen every time."""
+    return sampling.temperature == 0 or sampling.top_k == 1
+
+
+def ask_again(
+    server: Server, first: Record, prompt: Rendered, sampling: Sampling, *, exact: bool, requests: int
+) -> tuple[Canary, Completion | None]:
+    """Ask `prompt`, whose answer is in `first`, once more after `requests` others; return the answer, too, if any.
+
+    `exact`: whether the answers must be equal. A request that fails is no error here: the canary has the reason.
+    """
+    canary = Canary(task=first.task, prompt_idx=first.prompt_idx, requests=requests, exact=exact)
+    try:
+        again = asyncio.run(server.complete(prompt, sampling))
+    except EngineError as failure:
+        canary.error = failure.what
+        return canary, None
+    text = first.content or ""
+    canary.same = text == again.text and (None in (first.token_ids, again.token_ids) or _ids(first) == _ids(again))
+    if not canary.same:
+        by_token = first.token_ids is not None and again.token_ids is not None
+        pairs = zip_longest(_ids(first), _ids(again)) if by_token else zip_longest(text, again.text)
+        canary.index = next((index for index, (before, now) in enumerate(pairs) if before != now), None)
+        canary.text = again.text
+    return canary, again
+
+
+def _ids(answer: Record | Completion) -> list[int]:
+    return list(answer.token_ids or ())
