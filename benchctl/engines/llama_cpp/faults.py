@@ -33,6 +33,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     slots: int = 1
     flags: tuple[str, ...] = ()
     caching: bool = False
+    recurrent_draft: bool = False
     request: str | None = None
 
     def in_build(self, build: str | None, commit: str | None) -> bool:
@@ -74,11 +75,13 @@ def faults_of_arm(
         name for argument in [*engine.args, *arm.args] for name in (normalise(argument), *flags.all_names(argument))
     }
     architecture = models.target.facts.get("architecture")
+    recurrent = models.draft is not None and models.draft.facts.get("memory") in ("hybrid", "recurrent")
     for fault in faults_of_build(arm.speculation.types, able.build, able.commit):
         met = (
             fault.request is None,
             arm.concurrency >= fault.slots,
             engine.prefix_caching or not fault.caching,
+            recurrent or not fault.recurrent_draft,
             not fault.flags or not given.isdisjoint(fault.flags),
             not fault.architectures or architecture in fault.architectures,
         )

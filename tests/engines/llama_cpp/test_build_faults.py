@@ -28,8 +28,13 @@ PINNED = Capabilities("llama.cpp", Path("s"), "bundled", None, "1", "0c1e570", t
 
 @pytest.fixture
 def asked(any_pair: ResolvedPair) -> Any:
-    def names(kind: str | None, architecture: str = "qwen35", slots: int = 1, **engine: Any) -> list[str]:
-        pair = replace(any_pair, target=replace(any_pair.target, facts={"architecture": architecture}))
+    def names(
+        kind: str | None, architecture: str = "qwen35", slots: int = 1, memory: str = "hybrid", **engine: Any
+    ) -> list[str]:
+        pair = ResolvedPair(
+            replace(any_pair.target, facts={"architecture": architecture}),
+            replace(any_pair.target, facts={"memory": memory}),
+        )
         arm = arm_of(kind, max=2) if kind and kind.startswith("draft") else arm_of(kind) if kind else arm_of()
         arm = arm.model_copy(update={"concurrency": slots})
         spec = LlamaCppSpec.model_validate(engine)
@@ -44,7 +49,8 @@ def test_an_arm_is_warned_of_what_it_asks_for_and_of_nothing_else(asked: Any) ->
     assert asked("draft-mtp", architecture="llama", slots=8) == []
     assert asked("draft-eagle3", prefix_caching=True) == ["host-cache"]
     assert asked("draft-mtp", prefix_caching=True) == asked("draft-eagle3") == []
-    assert asked("draft-eagle3", args=["--slot-save-path", "/tmp"]) == ["slot-files"]
+    assert asked("draft-simple", args=["--slot-save-path", "x"]) == ["slot-files"]
+    assert asked("draft-simple", memory="attention", args=["--slot-save-path", "x"]) == []
     assert asked("ngram-map-k", args=["--context-shift"]) == ["context-shift"]
     assert asked("ngram-simple", args=["--context-shift"]) == []
 
