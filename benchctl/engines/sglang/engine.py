@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -123,7 +124,9 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> SglangScorer:
         """Start the target alone for scoring; `sampling` changes nothing: SGLang goes on past the end of an answer."""
         del sampling
-        return SglangScorer(self.start(launch, log_path), launch.argv, MOST_LOGPROBS)
+        caching = self._spec.prefix_caching  # what is in the cache has no log-probabilities
+        argv = (*launch.argv, "--disable-radix-cache") if caching else launch.argv
+        return SglangScorer(self.start(replace(launch, argv=argv), log_path), argv, MOST_LOGPROBS)
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe[Package]:
