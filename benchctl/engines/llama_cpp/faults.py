@@ -24,6 +24,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A row of `faults.toml`, which says what its fields are."""
 
     name: str
+    brief: str
     types: tuple[str, ...]
     seen: str
     source: str

@@ -259,11 +259,12 @@ def _check_faults(engine: FoundEngine) -> list[Check]:
     from benchctl.engines.llama_cpp.faults import ANY_TYPE, faults_of_build
 
     listed = [
-        f"{'Every type' if ANY_TYPE in fault.types else ', '.join(fault.types)}: {fault.seen} ({fault.source})"
+        f"{'every type' if ANY_TYPE in fault.types else ', '.join(fault.types)} {fault.brief}"
         for fault in faults_of_build(engine.speculation_types, engine.build, engine.commit)
     ]
     if not listed:
         return []
     reason = "What asks for one of them measures or serves a broken engine."
-    todo = "Avoid these combinations; a run that asks for one is warned of it."
-    return [Check("engine.llama.cpp.faults", "warn", " ".join(listed), reason, todo)]
+    todo = "Avoid these; a run that asks for one is warned. docs/findings.md has the requests that show them."
+    seen = f"Broken in this build: {'; '.join(listed)}."
+    return [Check("engine.llama.cpp.faults", "warn", seen, reason, todo)]

@@ -76,7 +76,7 @@ def test_the_doctor_names_them() -> None:
     engine = FoundEngine("llama.cpp", "PATH", "/nowhere", True, "v", "1", "0c1e570", ("draft-mtp",))
     (*_, found) = check([engine], other_engines=False)
     assert found.id == "engine.llama.cpp.faults" and found.state == "warn"
-    assert "silently wrong" in found.seen and "--context-shift" not in found.seen
+    assert "three requests" in found.seen and "--context-shift" not in found.seen
 
 
 @pytest.mark.engine
