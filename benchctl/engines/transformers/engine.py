@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
-from benchctl.engines.base import Capabilities, Launch, Scores
+from benchctl.engines.base import Capabilities, Launch, ReplayedToken, Scores
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
@@ -31,7 +31,13 @@ from benchctl.engines.common.wire import id_of, logprob_of, protocol_error
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.methods import METHODS, method_of, registered
-from benchctl.engines.transformers.server import SERVER, TransformersServer, command_line, constraints_of
+from benchctl.engines.transformers.server import (
+    SERVER,
+    TransformersServer,
+    command_line,
+    constraints_of,
+    requested_speculation,
+)
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
 from benchctl.errors import UsageError
@@ -169,6 +175,10 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 
+_DRAFT_WITH_PROMPT = {"assisted", "assisted-universal", "early-exit"}
+"""Types whose first draft is always verified in the prompt's own pass. A prompt in which `prompt-lookup` finds nothing
+is read alone."""
+
 _READ = {"depth", "stride", "top"}
 """The settings of a diagnosis that are sent to the server."""
 
@@ -241,6 +251,24 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         server = self.start(launch, log_path)
         return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, sampling=sampling)
 
+    def no_replay(self, launch: Launch) -> str | None:
+        """Return why an arm's answers cannot be replayed; see `benchctl.engines.base.ReplayingEngine`."""
+        requested = requested_speculation(launch.argv) or {}
+        if requested.get("type") not in _DRAFT_WITH_PROMPT:
+            return None
+        return "transformers' own generate reads the prompt and the first draft in one pass, and no step describes it"
+
+    def replay_launch(self, launch: Launch) -> Launch:
+        """Return the launch without its speculation, which computes the same."""
+        argv, flags = list(launch.argv), ("--speculation", "--draft")
+        for place in [place for place, argument in enumerate(argv) if argument in flags][::-1]:
+            del argv[place : place + 2]
+        return replace(launch, argv=tuple(argv))
+
+    def start_replayer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> TransformersScorer:
+        """Start the target alone for replay."""
+        return self.start_scorer(launch, log_path, sampling)
+
     def incomparable(self, arm: Arm) -> str | None:
         """Return why an arm's draft cannot be compared with the target; see `benchctl.engines.base.ComparingEngine`."""
         name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
@@ -257,9 +285,12 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
 
 
 class TransformersScorer(ServerScorer["TransformersServer"]):
-    """A server that scores; see `benchctl.engines.base.Scorer`."""
+    """A server that scores and replays; see `benchctl.engines.base.Scorer` and `Replayer`."""
 
     in_batches = True
+    evidence = (
+        "read by a server of the same program as the run's, which goes back after a rejection to a copy of its cache"
+    )
 
     def __init__(
         self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, sampling: Sampling
@@ -285,6 +316,20 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
         """Read the rest of `prefix` in a single pass."""
         return self.read_whole(prefix, top, append=True)
+
+    def replay(
+        self, prompt: Sequence[int], answer: Sequence[int], steps: Sequence[Sequence[int]]
+    ) -> list[ReplayedToken]:
+        """Read an answer again in its steps."""
+        body = {"prompt": list(prompt), "answer": list(answer), "steps": [list(step) for step in steps]}
+        reply = self._server.http.post("/replay", {**body, **self._constraints}, timeout_s=self._timeout_s)
+        try:
+            tokens = [(id_of(index), id_of(best), -logprob_of(-gap)) for index, best, gap in reply["deviations"]]
+            if not all(index < len(answer) for index, _, _ in tokens):
+                raise ValueError("beyond the answer")
+            return [ReplayedToken(*token) for token in tokens]
+        except (KeyError, TypeError, ValueError) as error:
+            raise protocol_error("The engine did not replay the answer.") from error
 
 
 @dataclass(frozen=True)

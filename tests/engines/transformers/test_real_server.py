@@ -194,7 +194,7 @@ def test_what_every_round_did_is_written_as_documented(folder_of: Callable[[str]
     assert drafting == pytest.approx(done.phase_s["draft"], abs=1e-4)
 
 
-def test_a_penalty_and_biases_hold_for_every_arm_and_for_scores(
+def test_a_penalty_and_biases_hold_for_every_arm_for_scores_and_in_replay(
     engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
 ) -> None:
     target_alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
@@ -202,14 +202,24 @@ def test_a_penalty_and_biases_hold_for_every_arm_and_for_scores(
     plain = complete(target_alone, prompt, GREEDY).token_ids or ()
     sampling = Sampling(max_tokens=24, ignore_eos=True, repeat_penalty=1.4, logit_bias={plain[2]: -100})
     answer = complete(target_alone, prompt, sampling).token_ids or ()
-    assert answer == complete(speculating, prompt, sampling).token_ids
+    speculated = complete(speculating, prompt, sampling)
+    assert answer == speculated.token_ids
     assert answer[:2] == plain[:2] and answer[2] != plain[2]
     folder = Path(target_alone._requested["model"])
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
-    scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", sampling)
+    replay_launch = engine.replay_launch(engine.launch(arm_of("self-ssm", max=4), models))
+    assert replay_launch.argv == engine.launch(arm_of(), models).argv
+    scorer = engine.start_replayer(replay_launch, tmp_path / "log", sampling)
     try:
         for position, token in enumerate(answer):
             assert scorer.read_on([*prompt.token_ids, *answer[:position]], 3).likeliest == token
+        steps = speculated.ledger.target_steps or ()
+        assert scorer.replay(prompt.token_ids, answer, steps) == []
+        (deviation,) = scorer.replay(prompt.token_ids, [*answer[:-1], plain[2]], steps)
+        assert (deviation.index, deviation.likeliest) == (23, answer[-1])
+        assert deviation.gap > 0
+        with pytest.raises(EngineError, match="do not make the answer"):
+            scorer.replay(prompt.token_ids, answer, steps[1:])
     finally:
         scorer.stop()
     for settings in ({"repetition_penalty": 0}, {"logit_bias": {"x": 1}}, {"logit_bias": {"70000": 1}}):

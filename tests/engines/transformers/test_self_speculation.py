@@ -12,8 +12,10 @@ from benchctl.data.counts import steps_contradiction
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving import UnsuitableError
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
+from benchctl.engines.transformers.serving.decode import Sampler
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.self_drafter import evenly_skipped
+from benchctl.engines.transformers.serving.replaying import replay
 from tests.engines.transformers.conftest import PROMPTS
 from tests.engines.transformers.tiny_models import decoded, untrained_adapter
 
@@ -62,6 +64,8 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         else:
             assert len(counts["target_steps"]) == len(steps) - 1
             assert steps_contradiction(counts["target_steps"], tokens=len(tokens), **of_counters) is None
+            prompt, chooser = speculated.task.prompt, Sampler().chooser()
+            assert replay(decoder, prompt, tokens, counts["target_steps"], chooser) == []
         drafted, accepted = drafted + counts["drafted"], accepted + counts["accepted"]
         if name in OPTIONS:
             assert speculated.way is not None

@@ -306,6 +306,20 @@ class State:
         for module, inputs in self._inputs:
             module.forward(**{**inputs, "hidden_states": inputs["hidden_states"][:, :tokens]})
 
+    def rebuild(self, before: Tokens, read: int) -> None:
+        """Do as `keep`, so that `read` tokens remain, but crop and restore nothing: `before` is a copy of the cache
+        before what was verified, and takes their keys and values. For replay, which must not repeat a fault of `keep`.
+        """
+        surplus = self.read - read
+        for kept, layer in zip(before.layers, self.cache.layers, strict=True):
+            if _holds_tokens(layer):
+                start = kept.keys.shape[-2]
+                kept.update(layer.keys[..., start:-surplus, :], layer.values[..., start:-surplus, :])
+        for module, inputs in self._inputs:
+            of_kept = {name: before if value is self.cache else value for name, value in inputs.items()}
+            module.forward(**{**of_kept, "hidden_states": inputs["hidden_states"][:, :-surplus]})
+        self.cache, self.read = before, read
+
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state by name."""
         for number, layer in enumerate(self.cache.layers):

@@ -7,6 +7,8 @@
                            "repetition_penalty", "logit_bias": {id: number}}
     POST /score            {"prefix": [ids], "top", "kept", "ignore_eos", "repetition_penalty", "logit_bias"} ->
                            {"logprobs": [[id, value]], "evaluated"}
+    POST /replay           {"prompt": [ids], "answer": [ids], "steps": [[drafted, accepted]], "ignore_eos",
+                           "repetition_penalty", "logit_bias"} -> {"deviations": [[index, likeliest, gap]]}
     POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> draft and
                            target compared along the answer; an empty answer -> {"flops": {"target", "draft"}} of a step
 
@@ -37,9 +39,10 @@ from transformers import PreTrainedTokenizerBase
 
 from benchctl.engines.transformers.serving.answering import Answer, Comparing, Passage
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.decode import Drafter, Sampler, Step, Task
+from benchctl.engines.transformers.serving.decode import Chooser, Drafter, Sampler, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
+from benchctl.engines.transformers.serving.replaying import replay
 
 TRACE_SCHEMA = 1
 """Version of the lines of a trace file; what they hold is in docs/self-speculation.md."""
@@ -104,7 +107,7 @@ class Service:
         With `kept` only what the prefix has more than the last one is read, in a single batch.
         """
         prefix, before = self._tokens(body.get("prefix")), len(self._scored)
-        chooser = self._sampler(body).chooser(self.loaded.ends if body.get("ignore_eos") else ())
+        chooser = self._chooser(body)
         top = min(number_in(body, "top", int, low=1), self.decoder.vocabulary - len(chooser.never))
         if not (body.get("kept") is True and len(prefix) > before and prefix[:before] == self._scored):
             self._scoring, before = State(self.decoder), 0
@@ -116,6 +119,14 @@ class Service:
         # Ties are common in bfloat16. The lower id comes first, as in decoding.
         likeliest = sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
         return {"logprobs": likeliest, "evaluated": len(prefix) - before}
+
+    def replay(self, body: Mapping[str, Any]) -> Reply:
+        """Read an answer again in its steps."""
+        prompt, answer = self._tokens(body.get("prompt")), self._tokens(body.get("answer"))
+        steps = [(int(drafted), int(accepted)) for drafted, accepted in body["steps"]]
+        if not all(drafted <= self.context for drafted, _ in steps):
+            raise ValueError("a draft is longer than the context")
+        return {"deviations": replay(self.decoder, prompt, answer, steps, self._chooser(body))}
 
     def compare(self, body: Mapping[str, Any]) -> Reply:
         """Read an answer with the draft and the target."""
@@ -134,17 +145,16 @@ class Service:
         available = self.context - len(prompt)
         if available < 1:
             raise ValueError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
-        ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
-        chooser = self._sampler(body).chooser(ignored)
-        task = Task(prompt, min(requested, available), chooser, self.loaded.ends - ignored)
+        chooser = self._chooser(body)
+        task = Task(prompt, min(requested, available), chooser, self.loaded.ends - chooser.never)
         answer = Answer(self.decoder, task, self.way, traced=self.trace is not None)
         return lambda send: self._events(answer, send)
 
-    def _sampler(self, body: Mapping[str, Any]) -> Sampler:
-        """Return how the tokens of a request are chosen. Raises ValueError."""
+    def _chooser(self, body: Mapping[str, Any]) -> Chooser:
+        """Return what chooses the tokens of a request. Raises ValueError."""
         biases, numbers = dict(body.get("logit_bias") or {}), {**_DEFAULTS, **body}
         tokens = self._tokens([int(token) for token in biases]) if biases else []
-        return Sampler(
+        sampler = Sampler(
             number_in(numbers, "temperature", high=1e6),
             number_in(numbers, "top_k", int),
             number_in(numbers, "top_p", high=1.0),
@@ -152,6 +162,7 @@ class Service:
             number_in(numbers, "repetition_penalty", high=10),
             dict(zip(tokens, (number_in(biases, token, low=-100, high=100) for token in biases), strict=True)),
         )
+        return sampler.chooser(self.loaded.ends if body.get("ignore_eos") else ())
 
     def _events(self, answer: Answer, send: Callable[[Reply], None]) -> None:
         text = TextStream(self.loaded.tokenizer)
@@ -207,6 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
             "GET /info": lambda _: service.describe(),
             "POST /render": service.render,
             "POST /score": service.score,
+            "POST /replay": service.replay,
             "POST /compare": service.compare,
             "POST /v1/completions": service.complete,
         }
