@@ -88,9 +88,9 @@ def command_line(
         settings_first.append(["-c", str(engine.context)])
     else:
         settings_first += _slots(arm.concurrency, engine.context, flags)
-    settings_first.append(["-t", str(engine.threads or default_threads())])
     if not in_use:
         settings_first += [["-b", str(BATCH)], ["-ub", str(BATCH)]]
+    settings_first.append(["-t", str(engine.threads or default_threads())])
     settings_first += _device(engine.device, draft is not None, flags, devices)
     settings_first += _cache_types(arm, with_draft=draft is not None, flags=flags)
     host_cache = [] if engine.prefix_caching else ["--cache-ram 0"]
