@@ -154,6 +154,9 @@ class Resources(Result):
     device_bytes: int | None
     device_untold: bool = False
     """Whether the engine was asked to run on a GPU whose driver does not tell what it took there."""
+    memory_left: int | None = None
+    device_left: int | None = None
+    """Bytes that it leaves of the machine's memory, and of the only GPU's."""
     swapped_bytes: int | None
     checkpoint_bytes: int | None
     """Of a sequence's recurrent state, as the engine saves it."""
@@ -187,20 +190,28 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
     tokens = _tokens(frame, arm, {(cell.block, cell.attempt) for cell, _ in metered})
     idle = _idle_watts(manifest, kinds)
     memories = [cell.memory for cell in cells if cell.memory is not None]
+    resident, device = _most([row.resident for row in memories]), _most([row.device for row in memories])
+    gpus = manifest.machine.get("accelerators") or []
     return Resources(
         arm=arm,
         joules_per_token=joules / tokens if tokens else None,
         above_idle_per_token=(joules - idle * seconds) / tokens if tokens and idle is not None else None,
         against_baseline=None,
         told_by=kinds if tokens else [],
-        resident_bytes=_most([memory.resident for memory in memories]),
-        device_bytes=_most([memory.device for memory in memories]),
+        resident_bytes=resident,
+        device_bytes=device,
+        memory_left=_left(manifest.machine.get("memory_bytes"), resident),
+        device_left=_left(gpus[0].get("memory_bytes"), device) if len(gpus) == 1 else None,
         device_untold=_on_device(manifest, arm) and any(memory.device is None for memory in memories),
         swapped_bytes=_most([memory.swapped for memory in memories]),
         checkpoint_bytes=_most([memory.checkpoint for memory in memories]),
         means={} if reason in (TOGETHER, ELSEWHERE) else _means(cells),
         untold=None if tokens else reason,
     )
+
+
+def _left(total: object, used: int | None) -> int | None:
+    return total - used if isinstance(total, int) and used is not None and total >= used else None
 
 
 def _on_device(manifest: Manifest, arm: str) -> bool:

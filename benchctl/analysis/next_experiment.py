@@ -28,6 +28,7 @@ from benchctl.analysis.advice import (
 )
 from benchctl.analysis.cost import expected_tokens
 from benchctl.analysis.losslessness import can_be_shown
+from benchctl.analysis.outcome import disturbances
 from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.results import (
     Analysis,
@@ -127,10 +128,14 @@ def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
 
 def _next(run: Situation) -> Experiment | None:
     """Return the experiment of the first rule that has one."""
+    if run.manifest.status in ("started", "interrupted") and not run.manifest.tuning:
+        return Experiment(kind="unfinished", command=f"benchctl run --resume {quoted(home_relative(str(run.folder)))}")
     if not run.drafted:
         return run.with_your_prompts("repeating prompts") if run.copies and not run.active else None
     if all(verdict.speedup is None for verdict in run.drafted):
         return None  # nothing was timed, and more of the same would not be
+    if disturbances(run.analysis):
+        return run.run_again("quiet machine")
     if (experiment := _blocks(run)) is not None:
         return experiment
     if not all(map(shown_to_draft, run.faster)):

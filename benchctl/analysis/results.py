@@ -477,12 +477,13 @@ class GroupDecision(Result):
 
 
 ExperimentKind = Literal[
-    "three blocks", "complete blocks", "scores", "power", "enough prompts", "more prompts", "blocks of an arm", "depth",
-    "your prompts", "repeating prompts", "copying",
+    "quiet machine", "unfinished", "three blocks", "complete blocks", "scores", "power", "enough prompts",
+    "more prompts", "blocks of an arm", "depth", "your prompts", "repeating prompts", "copying",
 ]  # fmt: skip
-"""What to measure next: at least three blocks, blocks that are complete, scores of an output, the prompts that a power
-needs, at least `ENOUGH_PROMPTS` prompts, more prompts, blocks of an undecided arm, a depth that was not measured, the
-reader's own prompts, prompts whose answers repeat them, a type that copies."""
+"""What to measure next: the same on a machine that nothing disturbs, the rest of this run, three blocks, blocks that
+are complete, scores of an output, the prompts that a power needs, at least `ENOUGH_PROMPTS` prompts, more prompts,
+blocks of an undecided arm, a depth that was not measured, the reader's own prompts, prompts whose answers repeat them,
+a type that copies."""
 
 
 class Experiment(Result):

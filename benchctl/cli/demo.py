@@ -43,7 +43,8 @@ def demo(
     except StorageError as error:
         typer.echo(f"The second half is left out: {error}", err=True)
     else:
-        typer.echo(f"\nThe same target padded with zeros to {size / 1e6:.0f} MB: the same function, slower.", err=True)
+        padded = f"the same model padded with zeros to {size / 1e6:.0f} MB"
+        typer.echo(f"\nNext: {padded}. Same answers, but as slow to read as a real model.", err=True)
         try:
             answers.append((f"Padded to {size / 1e6:.0f} MB", _measured(PADDED_RECIPE, out, blocks)))
         finally:

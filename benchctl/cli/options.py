@@ -93,7 +93,10 @@ OnlyArms = Annotated[list[str] | None, of_arm(help="Only this arm; repeatable.")
 Keep = Annotated[
     list[str] | None,
     typer.Option(
-        "-k", metavar="NAME", help="Only arms or tasks of this name, with *.", autocompletion=complete.tasks_and_arms
+        "-k",
+        metavar="NAME",
+        help="Only arms or tasks that match NAME (* is a wildcard).",
+        autocompletion=complete.tasks_and_arms,
     ),
 ]
 EngineBinary = Annotated[str | None, rare(metavar="PATH", help="The engine's binary: a path, or on PATH.")]

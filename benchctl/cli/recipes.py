@@ -151,6 +151,7 @@ def new(
         answers |= {"name": name, "target": target, "draft": draft, "types": usual}
     path = output or Path(f"{answers['name']}.yaml")
     text = new_recipe(**answers)
+    _check_models(answers)
     refuse_overwriting(path, force)
     write_whole(path, text)
     typer.echo(f"Wrote {path}. Next: benchctl recipes check {path}")
@@ -174,6 +175,7 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
 
     def check(draft_answers: dict[str, Any], draft: str | None) -> None:
         new_recipe(**unasked | {"draft": draft} | draft_answers)
+        _check_models(draft_answers)
         if draft_answers.get("suite"):
             load_suite(draft_answers["suite"], recipe_folder=Path.cwd())
         if not force and Path(f"{draft_answers.get('name', '')}.yaml").exists():
@@ -205,6 +207,18 @@ def _prompted(answers: dict[str, Any], *, force: bool) -> dict[str, Any]:
     ask("suite", suite, "default", lambda text: None if text == "default" else text)
     ask("name", "Name of the recipe", name_of(answers["target"], answers["draft"]))
     return answers
+
+
+def _check_models(answers: dict[str, Any]) -> None:
+    """Refuse a model that is named wrongly or missing; without a target, the draft alone is looked at."""
+    from benchctl.models.sources import ModelSearch
+    from benchctl.recipes.adapters import adapter_of, kinds
+    from benchctl.recipes.schema import ModelPair
+
+    form = adapter_of(answers.get("engine") or kinds()[0]).model_format
+    draft = answers.get("draft")
+    sources = {"target": {"source": answers.get("target") or BUNDLED_TARGET}, "draft": draft and {"source": draft}}
+    ModelSearch(Path.cwd()).check(ModelPair.model_validate(sources), form)
 
 
 def _usual_types(draft: str | None) -> str:

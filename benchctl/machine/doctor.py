@@ -219,7 +219,7 @@ def check_load(folder: Path | None = None) -> list[Check]:
 
 
 def _load(busy_percent: float) -> Check:
-    reason = "An engine that shares its cores is slowed unevenly; an engine that spins on its threads, many times over."
+    reason = "Other programs distort the timing, sometimes severely."
     average, cores = os.getloadavg()[0], usable_cores()
     observed = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
     if busy_percent > 75.0:
@@ -244,7 +244,7 @@ def _steal(percent: float | None) -> Check:
     if percent > 1.0:
         todo = "Use a machine that is not shared, or more blocks."
         return Check("steal", "warn", f"The host took away {percent:.0f} % of the time (steal).", reason, todo)
-    return Check("steal", "ok", "The host took no time away while this was measured.", reason)
+    return Check("steal", "ok", "No CPU time was taken by the host of this virtual machine.", reason)
 
 
 def _memory() -> Check:

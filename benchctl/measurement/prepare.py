@@ -11,7 +11,7 @@ from pathlib import Path
 from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.common.programs import program
 from benchctl.engines.registry import make_engine
-from benchctl.errors import UsageError
+from benchctl.errors import EngineError, UsageError
 from benchctl.measurement.memory import check_memory, tight_slots
 from benchctl.measurement.plan import idle_slots
 from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
@@ -21,8 +21,10 @@ from benchctl.permissions import permit, permit_program, permit_tool
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.adapters import adapter_of, lossy_settings
+from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import SPECULATION_TYPES
 from benchctl.recipes.trust import is_typed
 from benchctl.text import one_line
 
@@ -108,6 +110,9 @@ def prepare(
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     if not loaded and any(arm.context_length for arm in recipe.arms):
         load_context(recipe.prompts.context, recipe_folder=recipe_folder)  # refused here, where it is cheap
+    for name, part in recipe.parts.items():  # before an engine is sought, built or run
+        with _in_setup(name):
+            ModelSearch(recipe_folder, models_dir).check(part.models, adapter_of(part.engine.kind).model_format)
     engines: dict[str, tuple[Engine, Capabilities]] = {}
     setups: dict[str | None, PreparedSetup] = {}
     warnings = [f"{one_line(Path(recipe.prompts.suite).name, 120)}: {note}" for note in suite.notes]
@@ -115,7 +120,13 @@ def prepare(
         spec = part.engine.model_dump_json()
         if spec not in engines:
             before = None if recorded is None else recorded.get(name, {})
-            engines[spec] = probed_engine(part, recipe_folder, binary, trusted=trusted, typed=typed, recorded=before)
+            try:
+                engines[spec] = probed_engine(
+                    part, recipe_folder, binary, trusted=trusted, typed=typed, recorded=before
+                )
+            except (EngineError, UsageError):
+                _check_types(part)  # a mistyped name is said before an engine is built
+                raise
         engine, capabilities = engines[spec]
         prompts = _sendable(prompts, capabilities)
         with _in_setup(name):
@@ -131,6 +142,13 @@ def prepare(
         setups[name] = PreparedSetup(part, engine, capabilities, models)
     warnings += idle_slots(recipe, len(prompts))
     return _launchable(Prepared(recipe, recipe_folder, suite, prompts, {}, warnings, setups))
+
+
+def _check_types(recipe: Recipe) -> None:
+    """Refuse a type of speculation that looks like a mistyped one, where no engine can be asked for its own."""
+    for kind in dict.fromkeys(kind for arm in recipe.arms if arm.speculation for kind in arm.speculation.types):
+        if kind not in SPECULATION_TYPES and (meant := did_you_mean(kind, SPECULATION_TYPES)):
+            raise UsageError(f"There is no speculation type {quoted(kind)}.", fix=meant.strip())
 
 
 def permitted_tool(engine: Engine, name: str, *, folder: Path, trusted: bool) -> Program:

@@ -17,8 +17,17 @@ from benchctl.models.quantize import Program, code_in, converted, is_safetensors
 from benchctl.models.shipped import bundled_file
 from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.adapters import ModelFormat
+from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
-from benchctl.recipes.source import BundledSource, HubSource, PathSource, ServedSource, Source, parse_source
+from benchctl.recipes.source import (
+    BundledSource,
+    HubSource,
+    PathSource,
+    ServedSource,
+    Source,
+    bundled_names,
+    parse_source,
+)
 from benchctl.text import one_line
 
 FindTool = Callable[[str], Program]
@@ -47,6 +56,22 @@ class ModelSearch:
         draft = None if models.draft is None else self._resolved("draft", models, models.draft, form)
         return ResolvedPair(target, draft)
 
+    def check(self, models: ModelPair, form: ModelFormat = "gguf") -> None:
+        """Refuse a model that is named wrongly, missing or damaged, before anything is built, fetched or hashed."""
+        for role, spec in (("target", models.target), ("draft", models.draft)):
+            if spec is None or form == "served":
+                continue
+            try:
+                source = _parsed(spec.source)
+                if isinstance(source, PathSource):
+                    first = self._of_path(source)
+                    for file in all_shards(first) if form == "gguf" and not first.is_dir() else ():
+                        read_header(file)
+                elif isinstance(source, BundledSource) and source.name not in bundled_names():
+                    bundled_file(source, None)
+            except UsageError as error:
+                raise _of_role(role, spec, error) from None
+
     def _resolved(self, role: str, models: ModelPair, spec: ModelSpec, form: ModelFormat) -> ResolvedModel:
         unquantized = folder = None
         try:
@@ -64,8 +89,7 @@ class ModelSearch:
                 unquantized = files[0]
                 files = (quantized(files, spec.quantize, self.find_tool("llama-quantize"), notice=self.notice),)
         except UsageError as error:
-            where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
-            raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
+            raise _of_role(role, spec, error) from None
         hashed = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, self.notice)) for file in files)
         return _with_facts(ResolvedModel(spec.source, hashed, unquantized, folder))
 
@@ -147,10 +171,12 @@ class ModelSearch:
         for candidate in dict.fromkeys(location.absolute() for location in tried):
             if candidate.exists():
                 return _first_shard(candidate)
-        fix = f"Searched: {' and '.join(dict.fromkeys(one_line(str(location.absolute())) for location in tried))}."
+        beside = [file.name for folder in {place.parent for place in tried} for file in folder.glob("*.gguf")]
+        searched = dict.fromkeys(one_line(str(location.absolute())) for location in tried)
+        fix = f"{did_you_mean(path.name, beside)} Searched: {' and '.join(searched)}."
         if not path.is_absolute() and len(path.parts) == 2 and path.suffix == "":
             fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
-        raise UsageError("there is no such model file", fix=fix)
+        raise UsageError("there is no such model file", fix=fix.strip())
 
     def _of_hub(self, source: HubSource, *, folders: bool, files: bool = True) -> Path:
         """Return a repository's GGUF file (`files`), or its folder of safetensors (`folders`)."""
@@ -179,6 +205,12 @@ class ModelSearch:
             ]
             fix = f"Connect, or put {' or '.join(missing)} into a folder and name it: --models-dir FOLDER"
             raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+
+def _of_role(role: str, spec: ModelSpec, error: UsageError) -> UsageError:
+    """Return an error with the model that it is about."""
+    where = ": ".join(filter(None, (f"models.{role} ({one_line(spec.source, 120)})", error.where)))
+    return UsageError(error.what, where=where, fix=error.fix, installs=error.installs)
 
 
 def _with_facts(model: ResolvedModel) -> ResolvedModel:

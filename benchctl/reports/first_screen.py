@@ -13,7 +13,17 @@ from benchctl.analysis.advice import damaged_arms, inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.analysis.verdict import synthetic_arms
-from benchctl.reports.columns import DOUBTS, WHAT_AN_ARM_IS, Table, Tone, acceptance_rate, arm_column, interval, numeric
+from benchctl.reports.columns import (
+    DOUBTS,
+    WHAT_AN_ARM_IS,
+    Column,
+    Table,
+    Tone,
+    acceptance_rate,
+    arm_column,
+    interval,
+    numeric,
+)
 from benchctl.reports.tables.output import correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
@@ -54,6 +64,11 @@ class ScreenRow:
         return self.verdict.speedup if self.verdict else self.speed.pooled if self.speed else None
 
     @property
+    def alone(self) -> float | None:
+        """The baseline's rate in the answers that the speed-up is of."""
+        return self.speed.baseline_rate if self.verdict and self.speed and not self.inactive else None
+
+    @property
     def ends(self) -> Interval | None:
         """The interval that decides: that of all claims together, where it is known."""
         return self.verdict.interval if self.verdict else self.speed.interval if self.speed else None
@@ -92,56 +107,87 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     ]
 
 
-def decisive(analysis: Analysis, limit: int | None = MOST_ARMS) -> tuple[Table[Any], int]:
+def decisive(analysis: Analysis, limit: int | None = MOST_ARMS, *, brief: bool = False) -> tuple[Table[Any], int]:
     """Return the first table of a run, and how many arms it leaves out: where requests overlap that of the levels."""
     levels = closed_levels(analysis) + open_levels(analysis)
-    return (summary(analysis, levels), 0) if levels else first_screen(analysis, limit)
+    return (summary(analysis, levels), 0) if levels else first_screen(analysis, limit, brief=brief)
 
 
-def first_screen(analysis: Analysis, limit: int | None = MOST_ARMS) -> tuple[Table[ScreenRow], int]:
-    """Return the table with `limit` arms (`None`: all) and those that must be seen, and how many it leaves out."""
+def first_screen(
+    analysis: Analysis, limit: int | None = MOST_ARMS, *, brief: bool = False
+) -> tuple[Table[ScreenRow], int]:
+    """Return the table with `limit` arms (`None`: all) and those that must be seen, and how many it leaves out.
+
+    `brief`: for a terminal of 80 columns. Where an arm is not compared with all answers of the baseline, the baseline's
+    rate in those that it is compared with stands beside its own, and takes the place of the power.
+    """
     rows = screen_rows(analysis)
     shown = rows if limit is None else _kept(rows, _must_be_seen(analysis), limit)
+    rate = "tok/s" if brief else "Decode tok/s"
+    alone = brief and bool(_other_rates(analysis, shown))
+    power: list[Column[ScreenRow]] = (
+        [] if brief else [numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True)]
+    )
     return (
         Table(
             "first-screen",
             "Arms",
             (
                 arm_column(analysis),
-                numeric("Decode tok/s", "rate", numbers.rate),
+                numeric(rate, "rate", numbers.rate),
+                *([numeric("alone", "alone", numbers.rate)] if alone else []),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
                 acceptance_rate("Accepted", "verdict.acceptance", "verdict.acceptance_doubt"),
                 output_column("Output", "verdict.lossless", write=_output),
-                numeric("Replayed", "replayed", numbers.count, optional=True),
-                numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True),
+                *([] if brief else certainty),
                 correct_column(analysis),
             ),
             shown,
-            note=_note(analysis, shown),
+            note=_brief_note(analysis, shown, alone=alone) if brief else _note(analysis, shown),
         ),
         len(rows) - len(shown),
     )
 
 
+def _brief_note(analysis: Analysis, rows: list[ScreenRow], *, alone: bool) -> str:
+    """What a reader needs to read these rows; the page and `-v` have the rest."""
+    sentences = [WHAT_AN_ARM_IS, *_second_cells(analysis)]
+    if alone:
+        sentences.append("Alone: the baseline's tok/s in the same answers.")
+    if not any(row.ends for row in rows) and any(row.verdict for row in rows):
+        sentences.append(_no_interval(analysis))
+    doubts = {row.verdict.acceptance_doubt for row in rows if row.verdict}
+    sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
+    if analysis.accuracy:
+        sentences.append(accuracy_words.sentence(analysis.accuracy))
+    return " ".join(sentences)
+
+
+def _second_cells(analysis: Analysis) -> list[str]:
+    names = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
+    return [f"{listed(names)}: the baseline once more, so its distance from 1.00× is noise."] if names else []
+
+
+def _no_interval(analysis: Analysis) -> str:
+    needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
+    return f"{numbers.no_interval(analysis)}{needed}.".capitalize()
+
+
 def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     """What words and numbers of these rows mean, as far as they stand there."""
-    sentences = [WHAT_AN_ARM_IS]
-    second_cells = [row.arm for row in analysis.second_cells if row.task == ALL_TASKS]
-    if second_cells:
-        sentences.append(f"{listed(second_cells)}: the baseline once more, so its distance from 1.00× is noise.")
+    sentences = [WHAT_AN_ARM_IS, *_second_cells(analysis)]
     sentences += _other_rates(analysis, rows)
     sentences += [f"{row.arm}: {direction}" for row in rows if row.verdict and row.speed and not row.inactive
               and (direction := contrary(row.speed.pooled, row.speed.median))]  # fmt: skip
     if any(row.ends for row in rows):
         sentences.append("Intervals hold for all arms together.")
     elif any(row.verdict for row in rows):
-        needed = " (three are needed)" if any(row.pairs for row in analysis.speedups) else ""
-        sentences.append(f"{numbers.no_interval(analysis)}{needed}.".capitalize())
+        sentences.append(_no_interval(analysis))
     if any(row.replayed is not None for row in rows):
         sentences.append("Replayed: rounds that the target alone read again in the same batches.")
     if any(row.power is not None for row in rows):
-        sentences.append("Power: the chance that this run would have noticed an engine that accepts wrong tokens.")
+        sentences.append("Power: the chance that this run would have noticed an engine that changes the output.")
     doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}
     sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:

@@ -1,4 +1,4 @@
-"""A run as Markdown: in at most twelve lines for the thread of an issue, or for a model's page.
+"""A run as Markdown: in some twenty short lines for the thread of an issue, or for a model's page.
 
 `model-index` has the form of Hugging Face's model cards (`huggingface_hub.repocard_data`); a page that does not read it
 shows the table alone.
@@ -11,50 +11,62 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchctl.analysis.outcome import find_outcome
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
 from benchctl.reports.render import markdown_code, markdown_table, markdown_text
 from benchctl.reports.tables import provenance
 from benchctl.text import one_line
-from benchctl.words import conclusion
+from benchctl.words import conclusion, numbers
+from benchctl.words import outcome as outcome_words
 from benchctl.words.notices import grouped_warnings
-from benchctl.words.scope import scope_lines
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
 
 _ROWS = 6
-"""Of the table: the other six lines are the conclusion, the table's head, two empty lines and what was measured."""
+"""Of the table: the arms that must be seen, and as many others as there is room for."""
 
 
 def paste(run: RunData, analysis: Analysis) -> str:
-    """Return the conclusion, the table of baseline and arms, and what was measured on what.
-
-    Where more must be seen than twelve lines hold (violations, say), there are more lines.
-    """
+    """Return the conclusion, the table of baseline and arms, what a person feels, and what was measured on what."""
     baselines = sum(row.verdict is None for row in screen_rows(analysis))
-    table, left_out = first_screen(analysis, max(1, _ROWS - baselines))
+    table, left_out = first_screen(analysis, max(1, _ROWS - baselines), brief=True)
     rows = markdown_table(replace(table, note=""))
     return "\n".join([concluded(analysis), "", rows, "", measured(run, analysis, table.note, left_out)])
 
 
 def concluded(analysis: Analysis) -> str:
-    """Return what was concluded, in bold."""
-    return f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}'.strip())}**"
+    """Return what was concluded: the first sentences in bold, then a line for each target."""
+    first = f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}'.strip())}**"
+    of_targets = [f"- {markdown_text(sentence)}" for sentence in conclusion.sentences_of_sweep(analysis)]
+    return "\n".join([first, *(["", *of_targets] if of_targets else [])])
 
 
 def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> str:
-    """Return models, engine, machine, extent and the run's name, and the table's note, in a line."""
+    """Return what a person feels, each task, models, engine, machine, extent and the run's name, a line each."""
     manifest = run.manifest
-    facts = [f"{name}: {markdown_text(str(value))}" for name, value in provenance.glance(manifest)] if manifest else []
+    lines = [outcome_words.felt(find_outcome(analysis), analysis), *_tasks(analysis), note]
+    lines += [f"{name}: {value}" for name, value in provenance.glance(manifest)] if manifest else []
     blocks = "1 block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
-    facts.append(f"{len(manifest.prompts)} prompts, {blocks}" if manifest else blocks)
+    facts = [f"{len(manifest.prompts)} prompts, {blocks}" if manifest else blocks]
     facts += [f"{left_out} more arms"] if left_out else []
     warnings = len(grouped_warnings(analysis))
     facts += [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
-    notes = " ".join([note, *scope_lines(analysis.losslessness)]).strip()
-    version = f"benchctl {manifest.benchctl_version}, " if manifest else ""
-    return f"{'; '.join(facts)}; {version}run {markdown_code(analysis.run)}. {markdown_text(notes)}"
+    facts += [f"benchctl {manifest.benchctl_version}"] if manifest else []
+    bullets = [f"- {markdown_text(line)}" for line in lines if line]
+    return "\n".join([*bullets, f"- {markdown_text(', '.join(facts))}, run {markdown_code(analysis.run)}"])
+
+
+def _tasks(analysis: Analysis) -> list[str]:
+    """The speed-up of each task by each arm, an arm a line: for a single task there is nothing to add."""
+    rows = [row for row in analysis.speedups if row.task in analysis.tasks and row.pooled]
+    by_arm = {arm.arm: [row for row in rows if row.arm == arm.arm] for arm in analysis.verdicts}
+    return [
+        f"{arm} by task: {', '.join(f'{row.task} {numbers.ratio(row.pooled)}' for row in of_arm)}"
+        for arm, of_arm in by_arm.items()
+        if len(of_arm) > 1
+    ][:_ROWS]
 
 
 def card(run: RunData, analysis: Analysis) -> str:

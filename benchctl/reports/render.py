@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
+from benchctl.analysis.outcome import find_outcome
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.whole_answers import PromptAnswers, find_whole_answers
@@ -21,6 +22,7 @@ from benchctl.words import advice as advice_words
 from benchctl.words import breakeven as breakeven_words
 from benchctl.words import conclusion, notices, numbers, stopping
 from benchctl.words import experiment as experiment_words
+from benchctl.words import outcome as outcome_words
 from benchctl.words import verdict as verdict_words
 from benchctl.words.scope import scope_lines
 
@@ -135,7 +137,7 @@ def template_environment(escape: Callable[[str], str], *, autoescape: bool) -> E
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
     """The values of both templates, by name."""
-    manifest, decided = run.manifest, only_group(analysis)
+    manifest, decided, outcome = run.manifest, only_group(analysis), find_outcome(analysis)
     experiment = analysis.decision.next if analysis.decision else None
     to_run, warnings = what_to_run(analysis), notices.grouped_warnings(analysis)
     choices = has_choices(to_run) and not told_by_group(analysis)
@@ -148,6 +150,8 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "manifest": manifest,
         "headline": conclusion.headline(analysis),
         "fidelity": conclusion.fidelity(analysis),
+        "felt": outcome_words.felt(outcome, analysis),
+        "disturbed": bool(outcome.disturbed),
         "scopes": scope_lines(analysis.losslessness),
         "notices": notices.notices(run, analysis),
         "sweep_sentences": conclusion.sentences_of_sweep(analysis),
@@ -155,9 +159,9 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "stopped": stopping.first_sentence(analysis.stopping) if analysis.stopping else "",
         "null_control": conclusion.null_control(analysis),
         "decided": decided,
-        "action": advice_words.action(decided) if decided else "",
+        "action": advice_words.action(analysis, decided) if decided else "",
         "what_to_run": to_run if choices else None,
-        "additions": {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "additions": {} if outcome.disturbed else {row.arm: row.added for row in reversed(to_run.rows) if row.added},
         "accuracy": output.accuracy(analysis),
         "experiment": experiment,
         "to_measure": experiment_words.sentence(experiment) if experiment else "",

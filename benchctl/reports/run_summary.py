@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchctl.analysis.outcome import disturbances, find_outcome
 from benchctl.analysis.results import Analysis
 from benchctl.reports.first_screen import MOST_ARMS, decisive
 from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
@@ -17,11 +18,14 @@ from benchctl.text import first, one_line, plural
 from benchctl.words import advice as advice_words
 from benchctl.words import conclusion, stopping
 from benchctl.words import experiment as experiment_words
+from benchctl.words import outcome as outcome_words
 from benchctl.words.notices import WarningGroup, grouped_warnings
 from benchctl.words.scope import scope_lines
 from benchctl.words.verdict import conclusion as conclusion_of_arm
 from benchctl.words.verdict import explanation
 
+SAID_BY_HEADLINE = ("run", "by task", "do not speculate", "undecided")
+"""What is to be done of a group that its first sentence says already."""
 MOST_PLACES = 3
 """Places of a warning that are listed; the others are counted."""
 MOST_CHARACTERS = 300
@@ -33,7 +37,7 @@ _DECISIVE = ("Task", "Condition", "Run", "Speed-up", "95 % interval", "Output")
 def print_run(analysis: Analysis, folder: Path, page: Path | None = None, *, verbose: bool = False) -> None:
     """Print a run's summary, what to run, and where its report is, or what follows."""
     console = Console()
-    print_summary(console, analysis, str(folder), verbose=verbose)
+    print_summary(console, analysis, str(folder), verbose=verbose, counted=page is None)
     print_decision(console, analysis, None if page is None else str(page), verbose=verbose)
     if page is None:
         print_next(Printout(console), folder)
@@ -46,18 +50,22 @@ def print_next(out: Printout, run: Path) -> None:
     out.say(f"      benchctl report {name}", whole=True)
 
 
-def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bool = False) -> None:
+def print_summary(
+    console: Console, analysis: Analysis, run: str, *, verbose: bool = False, counted: bool = True
+) -> None:
     """Print the conclusion, a row an arm, and how many warnings there are; nothing in it is parsed as markup.
+
+    `counted`: the number of warnings is printed here; otherwise it stands beside the report's page.
 
     `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
     """
     out, show_all = Printout(console), f"benchctl report {shlex.quote(run)} -v"
-    out.say()
-    out.say(f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}".strip(), "bold")
-    out.say()
+    fidelity = conclusion.fidelity(analysis, counted=verbose)
+    out.say(f"{conclusion.headline(analysis)} {fidelity}".strip(), "bold")
     for sentence in conclusion.sentences_of_sweep(analysis):
         out.say(f"- {sentence}")
-    table, folded = decisive(analysis, None if verbose else MOST_ARMS)
+    out.say()
+    table, folded = decisive(analysis, None if verbose else MOST_ARMS, brief=not verbose)
     if analysis.verdicts or analysis.accuracy:
         out.table(table)
         if folded:
@@ -66,18 +74,20 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
     for verdict in analysis.verdicts:
         if verbose or verdict.attestation in ("failed", "off"):
             out.say(f"{verdict.arm}: {conclusion_of_arm(analysis, verdict)} {explanation(analysis, verdict)}")
-    for line in scope_lines(analysis.losslessness):
+    if felt := outcome_words.felt(find_outcome(analysis), analysis):
+        out.say(felt)
+    for line in scope_lines(analysis.losslessness) if verbose else ():
         out.say(line, "dim")
     if control := conclusion.null_control(analysis):
         out.say(control)
     for cell in analysis.failed_cells:
         out.say(f"Failed: {cell}", "red")
-    if analysis.stopping:
-        out.say((stopping.sentence if verbose else stopping.first_sentence)(analysis.stopping), "dim")
+    if analysis.stopping and verbose:
+        out.say(stopping.sentence(analysis.stopping), "dim")
     groups = grouped_warnings(analysis)
     shown = groups if verbose else [group for group in groups if group.grave]
     _print_warnings(out, shown)
-    if len(groups) > len(shown):
+    if counted and len(groups) > len(shown):
         out.say(f"{len(groups)} {plural(len(groups), 'warning')}: {show_all}", "yellow", whole=True)
 
 
@@ -92,9 +102,9 @@ def _print_warnings(out: Printout, groups: Sequence[WarningGroup]) -> None:
 def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:
     """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
     out, decided = Printout(console), only_group(analysis)
-    out.say()
-    if decided is not None:
-        out.say(advice_words.action(decided), "bold")
+    disturbed = bool(disturbances(analysis))
+    if decided is not None and (verbose or decided.action not in SAID_BY_HEADLINE or disturbed):
+        out.say(advice_words.action(analysis, decided), "" if disturbed else "bold")
     table = what_to_run(analysis)
     if has_choices(table) and (verbose or (decided is None and not told_by_group(analysis))):
         out.say()
@@ -102,14 +112,17 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
     elif decided is not None and decided.tasks and verbose:
         out.say("The same holds for every task: no arm is shown to be faster on any of them.")
-    for added, arm in {row.added: row.arm for row in reversed(table.rows) if row.added}.items():
+    additions = {} if disturbed and not verbose else {row.added: row.arm for row in reversed(table.rows) if row.added}
+    for added, arm in additions.items():
         out.say(f"Add to your command ({arm or ''}): {added}", whole=True, most=4000)
     for name, command in production_commands(table.rows) if verbose else []:
         out.say(f"{name}:")
         out.say(f"  {command}", whole=True, most=4000)
     experiment = analysis.decision.next if analysis.decision else None
     if experiment:
-        out.say(f"Most likely to change this: {experiment_words.sentence(experiment)}")
+        out.say(f"Next: {experiment_words.sentence(experiment)}")
         out.say(f"  {experiment.command}", whole=True)
     if page:
-        out.say(f"Report: {page}", whole=True)
+        warnings = len(grouped_warnings(analysis))
+        counted = f" ({warnings} {plural(warnings, 'warning')})" if warnings else ""
+        out.say(f"Report{counted}: {page}", whole=True)

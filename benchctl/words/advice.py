@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import ENOUGH_PROMPTS
+from benchctl.analysis.outcome import disturbances
 from benchctl.text import listed, plural
 from benchctl.words import numbers
 from benchctl.words import verdict as verdict_words
+from benchctl.words.outcome import REPEAT
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Advice, AdviceReason, Analysis, GroupAction, GroupDecision
@@ -31,8 +33,8 @@ _ALONE: dict[GroupAction, str] = {
     "not shown to draft": "No advice: it is not shown that {arms} speculated; the difference may have any other cause.",
     "output not known": "Run the target alone until it is known whether the faster arms' output is the target's own.",
     "do not speculate": "Do not speculate: run the target alone.",
-    "undecided": "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto).",
-    "not comparable": "No advice: run at least three blocks on equal terms (--blocks auto).",
+    "undecided": "Run the target alone until it is decided: more repetitions (--blocks auto) would.",
+    "not comparable": "No advice: at least three repetitions on equal terms are needed (--blocks auto).",
 }
 _REMARKS = {
     "identical": "",
@@ -41,9 +43,11 @@ _REMARKS = {
 }
 
 
-def action(group: GroupDecision) -> str:
-    """Return what to do, as the advice for all tasks and for each has it."""
+def action(analysis: Analysis, group: GroupDecision) -> str:
+    """Return what to do, as the advice for all tasks and for each has it; none of a machine that was disturbed."""
     overall = group.overall
+    if (disturbed := disturbances(analysis)) and group.action in ("run", "by task", "do not speculate", "undecided"):
+        return f"No advice: the machine was {listed(disturbed)}. {REPEAT[0].upper()}{REPEAT[1:]}."
     if group.action == "by task":
         return f"For all tasks together no arm is advised. {_by_task(group.tasks)}"
     if group.action != "run":
@@ -54,11 +58,11 @@ def action(group: GroupDecision) -> str:
     if not overall.for_others:
         few = f": fewer than {ENOUGH_PROMPTS} are too few to tell" if overall.few_prompts else ""
         return (
-            f"For these prompts run with {overall.arm} ({overall.setting}){remark}; whether it pays for others like "
+            f"For these prompts use {overall.arm} ({overall.setting}){remark}; whether it pays for others like "
             f"them is open{few}.{tasks}"
         )
     scope = " for these tasks together" if tasks else ""
-    return f"Run with {overall.arm} ({overall.setting}){scope}{remark}.{tasks}"
+    return f"Use {overall.arm} ({overall.setting}){scope}{remark}.{tasks}"
 
 
 def _by_task(tasks: Sequence[Advice]) -> str:
@@ -100,7 +104,7 @@ def output(row: Advice) -> str:
     """Return the verdict on the arm's output, or with which power no violation was found; empty without an arm."""
     if row.unviolated is None:
         return row.lossless or ""
-    return f"no violation found, power {100 * row.unviolated:.0f} %"
+    return f"no fault found; a fault would be noticed {100 * row.unviolated:.0f} times in 100"
 
 
 def _output_remark(row: Advice) -> str:

@@ -1,8 +1,8 @@
-"""The first sentences of a report: does speculation pay, and is the output unchanged."""
+"""The first sentences of a report: what is the fastest, what speculation does, and is the output unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import (
@@ -14,11 +14,12 @@ from benchctl.analysis.advice import (
     shown_for_others,
     shown_to_draft,
 )
-from benchctl.analysis.conditions.sweep import axis_rows
+from benchctl.analysis.outcome import find_outcome, task_effects
 from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.text import listed, plural
-from benchctl.words import advice, numbers
+from benchctl.words import numbers
+from benchctl.words import outcome as outcome_words
 from benchctl.words import sweep as sweep_words
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 def headline(analysis: Analysis) -> str:
-    """Whether speculation pays in this run; damaged output comes first, since no speed makes up for it."""
+    """The fastest setting of all and what speculation does; damaged output comes first, since no speed makes up for it.
+
+    Of a run with several targets what speculation does for each is in `sentences_of_sweep`.
+    """
     synthetic = synthetic_arms(analysis.verdicts)
     damage = {arm: count for arm, count in damaged_arms(analysis).items() if arm not in synthetic}
-    sound = [verdict for verdict in analysis.verdicts if verdict.arm not in damage]
-    statement = _pays(analysis, sound) if sound or not damage else ""
+    statement = _no_conclusion(analysis, damage) or _fastest(analysis, damage)
     if not damage:
         return statement
     prompts = {arm: f" ({count} prompt{'s' if count > 1 else ''})" if count else "" for arm, count in damage.items()}
@@ -43,8 +46,8 @@ def headline(analysis: Analysis) -> str:
     return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {statement}".strip()
 
 
-def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
-    """A sentence: does speculation pay in the arms of these verdicts."""
+def _no_conclusion(analysis: Analysis, damage: Collection[str]) -> str:
+    """Why nothing can be said of speculation, or how its gain changes with the load; empty where neither is so."""
     warned = {warning.id for warning in analysis.warnings}
     if "baseline-speculates" in warned:
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
@@ -52,47 +55,108 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         return "No conclusion: this run is a search; the setting it chose is confirmed in a separate run."
     if analysis.sweep is not None and (lead := sweep_words.lead(analysis.sweep)):
         return lead
+    if not analysis.verdicts:
+        return "No conclusion: no arm could be compared with the baseline."
+    synthetic, inactive = synthetic_arms(analysis.verdicts), inactive_arms(analysis)
+    verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in {*damage, *synthetic}]
+    if synthetic and not verdicts:
+        return "No conclusion about a real draft: every arm uses synthetic acceptance."
+    if verdicts and not [verdict for verdict in verdicts if verdict.arm not in inactive]:
+        return "No conclusion: nothing was drafted."
+    return ""
+
+
+def _fastest(analysis: Analysis, damage: Collection[str]) -> str:
+    outcome = find_outcome(analysis)
+    sentences = [outcome_words.fastest(outcome, analysis)]
+    if len(outcome.targets) == 1 or not (analysis.sweep and analysis.sweep.over_axes):
+        told = len(outcome.targets) == 1 and outcome.fastest is not None and outcome.fastest.speculates
+        sound = [row for row in analysis.verdicts if row.arm not in damage]
+        sentences.append(_speculation(analysis, sound, told=told))
+    return " ".join(filter(None, sentences))
+
+
+def _speculation(analysis: Analysis, verdicts: Sequence[Verdict], *, told: bool = False, brief: bool = False) -> str:
+    """What speculation does, of the arms of these verdicts: which are faster, slower or undecided, and on which tasks.
+
+    An arm that did not draft, or is synthetic, says nothing of speculation. `told`: how fast the best is was said.
+    `brief`: where an arm is faster the others are left to the table.
+    """
     synthetic, inactive = synthetic_arms(analysis.verdicts), inactive_arms(analysis)
     verdicts = [verdict for verdict in verdicts if verdict.arm not in synthetic]
     drafted = [verdict for verdict in verdicts if verdict.arm not in inactive]
-    if synthetic and not verdicts:
-        return "No conclusion about a real draft: every arm uses synthetic acceptance."
-    if verdicts and not drafted:
-        return "No conclusion: nothing was drafted."
-    if faster := _by_speed([verdict for verdict in verdicts if verdict.speed == "faster"]):
-        return _faster(analysis, faster, verdicts)
-    if by_task := _pays_for_tasks(analysis, verdicts):
-        return by_task
-    if all(verdict.speed == "unknown" for verdict in verdicts):
+    if not drafted:
+        return "Nothing was drafted." if verdicts else ""
+    if all(verdict.speed == "unknown" for verdict in drafted):
         return _unknown(analysis, drafted)
-    return _does_not_pay(analysis, drafted, verdicts)
+    faster = _by_speed([verdict for verdict in drafted if verdict.speed == "faster"])
+    shown = [verdict for verdict in faster if shown_to_draft(verdict)]
+    for_tasks = "" if shown else _for_tasks(analysis, drafted)
+    sentences = [_faster(analysis, shown, told=told) if shown else for_tasks]
+    if len(shown) < len(faster):
+        unseen = next(verdict for verdict in faster if not shown_to_draft(verdict))
+        sentences.append(f"{unseen.arm} ran {numbers.ratio(unseen.speedup)} as fast as the baseline, "
+                         "but it is not shown that speculation is the cause.")  # fmt: skip
+    if not (shown and brief):
+        sentences.append(
+            _others(analysis, [row for row in drafted if row not in faster], verdicts, told=bool(for_tasks))
+        )
+    return " ".join(filter(None, sentences))
 
 
 def _by_speed(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return sorted(verdicts, key=lambda verdict: -(verdict.speedup or 0.0))
 
 
-def _faster(analysis: Analysis, faster: Sequence[Verdict], verdicts: Sequence[Verdict]) -> str:
-    """A sentence for a run with faster arms, the fastest first."""
-    shown = [verdict for verdict in faster if shown_to_draft(verdict)]
-    best = (shown or faster)[0]
-    speed = numbers.ratio(best.speedup)
-    if not shown:
-        return (
-            f"No conclusion about speculation: {best.arm} ran {speed} as fast as the baseline, "
-            "but it is not shown that speculation is the cause."
-        )
-    share = f"{len(shown)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
-    name = f"{': ' if len(shown) == 1 else '; the fastest is '}{best.arm}, {speed}"
-    prompts, for_how_many = compared_prompts(analysis, best.arm)
-    few = f", which drafted for {for_how_many} of {prompts} prompts" if for_how_many < prompts else ""
+def _faster(analysis: Analysis, shown: Sequence[Verdict], *, told: bool) -> str:
+    """Of the arms that are shown to be faster: how much, how sure, and for whom; `told`: the first sentence says it."""
+    best, *others = shown
+    prompts, _ = compared_prompts(analysis, best.arm)
+    also = f" Also faster: {_named(others)}." if others else ""
+    is_faster = "" if told else f"{best.arm} is {outcome_words.gain(analysis, best.arm)}. "
+    text = f"{is_faster}{_output(best)}{also}"
     if shown_for_others(best.like_these, prompts):
-        return f"Speculative decoding pays here with {share}{name}{few}."
-    these = "this prompt" if prompts == 1 else f"these {prompts} prompts"
-    generality = "for others like them it is open"
+        return text
     if prompts < ENOUGH_PROMPTS:
-        generality = f"at least {ENOUGH_PROMPTS} are needed to say so of others"
-    return f"Speculative decoding is faster on {these} with {share}{name}{few}; {generality}."
+        return f"{text} That holds for {these(prompts)}; at least {ENOUGH_PROMPTS} are needed to say so of others."
+    return f"{text} Whether that holds for other prompts like these is open."
+
+
+def these(prompts: int) -> str:
+    """`this prompt`, or `these 32 prompts`."""
+    return "this prompt" if prompts == 1 else f"these {prompts} prompts"
+
+
+def _output(verdict: Verdict) -> str:
+    """How far the output of a faster arm is the target's own."""
+    if verdict.unviolated is not None:
+        times = round(100 * verdict.unviolated)
+        noticed = f"{plural(times, 'time')} in 100" if times else "almost never"
+        noticed = f"be noticed {times} {noticed}" if times else f"{noticed} be noticed"
+        return f"Its output shows no fault, but a fault would {noticed}."
+    if verdict.lossless == "undetermined":
+        return "Whether its output is the target's own is undetermined."
+    return f"Its output is {verdict.lossless}."
+
+
+def _named(verdicts: Sequence[Verdict]) -> str:
+    if len(verdicts) > _MOST_NAMED:
+        return f"{len(verdicts)} more, {_range(list(verdicts))}"
+    return listed([f"{verdict.arm} ({numbers.ratio(verdict.speedup)})" for verdict in verdicts])
+
+
+def _for_tasks(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
+    """The fastest arm of each task on which one is shown to be faster, where none is over all tasks together."""
+    best: dict[str, tuple[float, str]] = {}
+    for verdict in drafted:
+        if verdict.lossy or not shown_to_draft(verdict):
+            continue
+        for effect in task_effects(analysis, verdict.arm):
+            if effect.speed == "faster":
+                best[effect.task] = max(best.get(effect.task, (0.0, "")), (effect.speedup, verdict.arm))
+    ordered = [(task, *best[task]) for task in analysis.tasks if task in best]
+    tasks = [f"{numbers.ratio(speedup)} on {task} (with {arm})" for task, speedup, arm in ordered]
+    return f"Speculation is faster on some tasks, not on all together: {listed(tasks)}." if tasks else ""
 
 
 def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
@@ -101,54 +165,42 @@ def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
     if not timed:
         return "No conclusion: no arm could be compared with the baseline on equal terms."
     best = _by_speed(timed)[0]
-    blocks = "One block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
+    blocks = "One repetition is" if analysis.blocks == 1 else f"{analysis.blocks} repetitions are"
     few = f"{blocks} too few" if analysis.blocks < MIN_BLOCKS else "Too few blocks are complete"
     speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
     return f"{few} to conclude whether it pays; {speed}."
 
 
-def _pays_for_tasks(analysis: Analysis, verdicts: Sequence[Verdict]) -> str:
-    """A sentence for a run that advises arms for single tasks only, each task's fastest; empty for every other run."""
-    arms = {verdict.arm for verdict in verdicts}
-    advised = [row for group in analysis.decision.groups for row in group.tasks] if analysis.decision else []
-    best = {row.task: row for row in sorted(advised, key=lambda row: row.speedup or 0.0) if row.arm in arms}
-    ordered = [best[task] for task in analysis.tasks if task in best]
-    if not ordered:
-        return ""
-    pays = "pays here for" if all(row.for_others for row in ordered) else "is faster on these prompts of"
-    tasks = listed([f"{row.task} ({numbers.ratio(row.speedup)} with {row.arm})" for row in ordered])
-    return f"Speculative decoding {pays} {tasks}, but for no arm is a gain shown over all tasks together."
-
-
-def _does_not_pay(analysis: Analysis, drafted: list[Verdict], verdicts: list[Verdict]) -> str:
-    """A sentence for a run without a faster arm: what is known of the arms that drafted."""
-    slower = [verdict for verdict in drafted if verdict.speed == "slower"]
-    within = [verdict.arm for verdict in drafted if verdict.speed == "within"]
-    undecided = [row for row in drafted if row.speed in ("undecided", "unknown") and row.speedup is not None]
-    no_rate = [verdict.arm for verdict in drafted if verdict.speedup is None]
-    parts = []
-    if slower:
-        parts.append(f"{_who(slower, verdicts)} {plural(len(slower), 'is', 'are')} slower, {_range(slower)}")
-    if within:
-        parts.append(f"{listed(within)} within ±5 % of no speculation")
-    if len(undecided) > _MOST_NAMED:
-        parts.append(f"{_who(undecided, verdicts)} are undecided, {_range(undecided)}")
-    elif undecided:
-        named = listed(f"{verdict.arm} ({numbers.ratio(verdict.speedup)})" for verdict in undecided)
-        parts.append(f"{named} {plural(len(undecided), 'is', 'are')} undecided")
+def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *, told: bool) -> str:
+    """The arms that are not shown to be faster, by what is known of them; first, unless `told`, whether any is."""
+    slower = [verdict for verdict in rest if verdict.speed == "slower"]
+    within = [verdict for verdict in rest if verdict.speed == "within"]
+    undecided = [row for row in rest if row.speed in ("undecided", "unknown") and row.speedup is not None]
+    no_rate = [verdict.arm for verdict in rest if verdict.speedup is None]
+    kinds = (("Slower", slower), ("Within ±5 %", within), ("Undecided", undecided))
+    parts = [f"{word}: {_arms(rows, verdicts)}." for word, rows in kinds if rows]
     if no_rate:
         contradicted = {warning.where for warning in analysis.warnings if warning.id == "contradicted-count"}
         possessive = plural(len(no_rate), "its", "their")
         reason = f": {possessive} counts contradict each other" if contradicted.issuperset(no_rate) else ""
-        parts.append(f"{listed(no_rate)} {plural(len(no_rate), 'has', 'have')} no rate{reason}")
-    clearly = "does not clearly pay" if undecided or no_rate else "does not pay"
-    return f"Speculative decoding {clearly} here: {'; '.join(parts)}."
+        parts.append(f"{listed(no_rate)} {plural(len(no_rate), 'has', 'have')} no rate{reason}.")
+    if told or any(verdict.speed == "faster" for verdict in verdicts):
+        return " ".join(parts)
+    if slower and len(parts) == 1:
+        return f"Speculation is slower: {_arms(slower, verdicts)}."
+    none = "is not shown to pay" if undecided or no_rate else "does not pay"
+    return " ".join([f"Speculation {none} here.", *parts])
+
+
+def _arms(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
+    """Few arms each with its speed-up, many with the least and the largest."""
+    return f"{_who(chosen, verdicts)} ({_range(chosen)})" if len(chosen) > _MOST_NAMED else _named(chosen)
 
 
 def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
-    """`the one arm`, `all 3 arms`, `all four draft-simple arms`, the names of few, or `5 of 12 arms`."""
-    if len(chosen) == len(verdicts):
-        return f"all {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
+    """`all 3 arms`, `all four draft-simple arms`, the names of few, or `5 of 12 arms`."""
+    if len(chosen) == len(verdicts) > 1:
+        return f"all {len(verdicts)} arms"
     kinds = {arm_verdict.setting.partition(",")[0] for arm_verdict in chosen}
     of_kinds = [verdict for verdict in verdicts if verdict.setting.partition(",")[0] in kinds]
     if len(of_kinds) == len(chosen) > 1 and len(kinds) == 1:
@@ -179,15 +231,19 @@ def null_control(analysis: Analysis) -> str | None:
     return f"{who}: {control}; this run cannot resolve differences below ±{100 * smallest:.0f} %."
 
 
-def fidelity(analysis: Analysis) -> str:
-    """The verdicts on the output counted, violations that the headline lacks by name; of a sweep what was judged."""
+def fidelity(analysis: Analysis, *, counted: bool = True) -> str:
+    """The verdicts on the output counted, violations that the headline lacks by name; of a sweep what was judged.
+
+    `counted`: also where they differ; otherwise that is left to the table.
+    """
     synthetic = synthetic_arms(analysis.verdicts)
     verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic]
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
     if analysis.sweep is None or unjudged is None:
         uses = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'} synthetic acceptance"
         note = f"{uses}: their text is not a model's output." if synthetic else ""
-        return f"{_counted(analysis, verdicts)} {note}".strip()
+        counts = _counted(analysis, verdicts)
+        return f"{'' if counts.startswith('Output') and not counted else counts} {note}".strip()
     unscored = {row.arm for row in analysis.sweep.levels if not row.judged}
     condition = "One request at a time" if any(row.overlapping for row in analysis.sweep.levels) else "At temperature 0"
     assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in unscored])
@@ -238,12 +294,11 @@ def sentences_of_sweep(analysis: Analysis) -> list[str]:
 
 
 def _groups(analysis: Analysis) -> Iterator[str]:
-    """What to run of each group."""
-    rows = {row.level.arm: row for row in axis_rows(analysis)}
-    for group in analysis.decision.groups if analysis.decision else ():
-        best, fastest = "", rows[group.fastest].verdict if group.fastest else None
-        if fastest is not None:
-            fastest_name = "its arm" if len(group.arms) == 1 else f"the fastest of {len(group.arms)} arms"
-            best = f"{fastest_name} is {fastest.arm}, {numbers.ratio(fastest.speedup)}. "
-        labels = ", ".join(f"{axis} {label}" for axis, label in rows[group.baseline].labels.items()) or group.baseline
-        yield f"{labels}: {best}{advice.action(group)}"
+    """What speculation does for each target."""
+    damaged = damaged_arms(analysis)
+    for target in find_outcome(analysis).targets:
+        of_target = [row for row in analysis.verdicts if analysis.compared[row.arm].baseline == target.baseline]
+        sound = [row for row in of_target if row.arm not in damaged]
+        name = outcome_words.target_name(target) or f"{target.baseline}: "
+        sentences = _speculation(analysis, sound, brief=True).replace(" as the target alone", "")
+        yield f"{name}{sentences[:1].lower() if sentences.startswith('Speculation') else sentences[:1]}{sentences[1:]}"

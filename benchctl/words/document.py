@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.outcome import find_outcome
 from benchctl.words import accuracy, breakeven, stopping, warnings
 from benchctl.words import advice as advice_words
 from benchctl.words import experiment as experiment_words
+from benchctl.words import outcome as outcome_words
 from benchctl.words import sweep as sweep_words
 from benchctl.words import verdict as verdict_words
 
@@ -25,7 +27,7 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
         entry |= {"seen": warnings.seen(warning), "why": warnings.why(warning), "todo": warnings.todo(warning)}
     if analysis.decision is not None:
         for entry, group in zip(document["decision"]["groups"], analysis.decision.groups, strict=True):
-            entry["sentence"] = advice_words.action(group)
+            entry["sentence"] = advice_words.action(analysis, group)
             rows = zip((entry["overall"], *entry["tasks"]), (group.overall, *group.tasks), strict=True)
             for advice, row in rows:
                 advice["evidence"] = advice_words.evidence(analysis, row)
@@ -45,6 +47,10 @@ def analysis_document(analysis: Analysis) -> dict[str, Any]:
         document["accuracy"]["sentence"] = accuracy.sentence(analysis.accuracy)
     if analysis.breakeven is not None:
         fill_breakeven(document["breakeven"], analysis.breakeven)
+    outcome = find_outcome(analysis)
+    said = {"fastest_sentence": outcome_words.fastest(outcome, analysis)}
+    said["felt_sentence"] = outcome_words.felt(outcome, analysis)
+    document["outcome"] = outcome.model_dump() | said
     return document
 
 

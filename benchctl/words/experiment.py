@@ -12,19 +12,20 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Experiment, ExperimentKind
 
 _EXPERIMENTS: dict[ExperimentKind, str] = {
-    "three blocks": "More blocks: below three nothing is known of another run.",
-    "complete blocks": "More blocks: too few are complete for an interval.",
-    "scores": "Losslessness of {arms}: faster, but it is undetermined whether the output is the target's own.",
-    "power": "Losslessness of {arms}: no violation found, with a power of {power:.0f} %; about {prompts:,} prompts are "
-    "needed.",
-    "enough prompts": "At least {enough} prompts, or your own: {arms} is faster for these {prompts}.",
-    "more prompts": "More prompts, or your own: {arms} is faster for these, and for others like them it is open.",
-    "blocks of an arm": "More blocks of {arms} alone: of what is undecided it is the most likely to be shown faster.",
-    "depth": "Depth {depth} of {type}, which was not measured: {predicted} is predicted {basis} (inferred).",
-    "your prompts": "Your own prompts: acceptance, and with it all of this, depends on the text.",
-    "repeating prompts": "Prompts whose answers repeat what they were given: copied drafts cost next to nothing, and "
-    "pay there first.",
-    "copying": "A drafter that costs next to nothing, {type}: {slower}.",
+    "quiet machine": "Repeat this once `benchctl engines doctor` finds nothing that disturbs:",
+    "unfinished": "This run is not finished. Finish it:",
+    "three blocks": "Measure at least three repetitions: fewer say nothing of another run.",
+    "complete blocks": "Measure more repetitions: too few are complete for an interval.",
+    "scores": "Check the output of {arms}: faster, but it may not be the target's own.",
+    "power": "Check the output of {arms} on more prompts: a fault would be noticed {power:.0f} times in 100; about "
+    "{prompts:,} prompts are needed.",
+    "enough prompts": "Measure at least {enough} prompts, or your own: {arms} is faster on these {prompts}.",
+    "more prompts": "Measure more prompts, or your own: {arms} is faster on these, and on others like them it is open.",
+    "blocks of an arm": "Repeat {arms} alone: of what is undecided it is the most likely to be shown faster.",
+    "depth": "Try depth {depth} of {type}: {predicted} is predicted {basis}.",
+    "your prompts": "These results depend on the prompts: try yours.",
+    "repeating prompts": "Try prompts whose answers repeat their input (editing, summarising): there n-grams help.",
+    "copying": "Try {type}, a drafter that costs next to nothing: {slower}.",
 }
 
 
@@ -43,5 +44,5 @@ def sentence(experiment: Experiment) -> str:
         slower="every arm here is slower" if experiment.all_slower else "no arm here is shown to be faster",
     )
     if experiment.prompts_file is not None:
-        return f'{text} Write them to {experiment.prompts_file}, a line each: {{"prompt": "…"}}.'
+        return f'{text} {experiment.prompts_file} has lines of {{"prompt": "…"}}.'
     return f"{text} Then verify that run: `benchctl verify-lossless`." if experiment.kind == "power" else text

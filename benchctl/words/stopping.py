@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _REASONS: dict[StopReason | None, str] = {
     "decided": "every arm is decided",
     "reached": "every arm's interval is within ±{half_width:g} %",
-    "maximum": "the recipe allows at most {max_blocks}",
+    "maximum": "the recipe allows no more",
     "budget": "another one would not fit into the budget of {minutes:g} min",
     "no pairs": "no arm has an answer that can be compared with the baseline's",
     None: "the run is not finished",
@@ -30,7 +30,7 @@ def stop_reason(reason: StopReason | None, *, half_width: float | None, max_bloc
 
 def decisions(decided: Mapping[str, DecidedArm]) -> dict[str, str]:
     """Return what was decided of every arm, and when: `slower after 3 blocks`."""
-    return {name: f"{_SPEEDS[arm.speed]} after {arm.blocks} blocks" for name, arm in decided.items()}
+    return {name: f"{_SPEEDS[arm.speed]} after {arm.blocks} repetitions" for name, arm in decided.items()}
 
 
 def first_sentence(stopping: Stopping) -> str:
@@ -41,8 +41,8 @@ def first_sentence(stopping: Stopping) -> str:
         max_blocks=stopping.max_blocks,
         minutes=stopping.budget_min,
     )
-    blocks = plural(stopping.blocks, "block")
-    return f"Blocks: auto measured {stopping.blocks} {blocks} ({spoken(stopping.spent_s)}): {reason}."
+    repetitions = plural(stopping.blocks, "repetition")
+    return f"Stopped after {stopping.blocks} {repetitions} ({spoken(stopping.spent_s)}): {reason}."
 
 
 def sentence(stopping: Stopping) -> str:

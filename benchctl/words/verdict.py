@@ -65,8 +65,8 @@ def _speed(analysis: Analysis, verdict: Verdict) -> str:
     reference = f" the baseline{' over whole answers' if verdict.whole_answers else ''}"
     measured = numbers.with_interval(verdict.speedup, verdict.interval, reference)
     if verdict.interval is None:
-        count = "one block" if verdict.blocks == 1 else f"{verdict.blocks} blocks"
-        return f"{measured} in {count}; below three blocks it is not known how far another run would differ."
+        count = "one repetition" if verdict.blocks == 1 else f"{verdict.blocks} repetitions"
+        return f"{measured} in {count}; below three it is not known how far another run would differ."
     if direction := contrary(verdict.speedup, verdict.median):
         measured += f"; {direction.removesuffix('.')}"
     if verdict.doubt:
@@ -75,7 +75,7 @@ def _speed(analysis: Analysis, verdict: Verdict) -> str:
         return f"Within ±{at_most_percent(verdict.within or 0.0)} of the baseline: {measured}."
     if verdict.speed == "undecided":
         blocks = verdict.more_blocks or 0
-        needed = f"; about {blocks} more {plural(blocks, 'block')} would separate ±10 %" if blocks else ""
+        needed = f"; about {blocks} more {plural(blocks, 'repetition')} would separate ±10 %" if blocks else ""
         return f"Undecided: {measured}{needed}."
     beyond = " For other prompts like these it is open." if open_for_others(verdict.like_these) else ""
     return f"{verdict.speed.capitalize()}: {measured}.{beyond}"
@@ -120,7 +120,7 @@ def explanation(analysis: Analysis, verdict: Verdict) -> str:
     if verdict.reason == "no rounds":
         return f"{accepted_share}; the engine does not report verify rounds, so the cost of a round is not known."
     if verdict.reason == "no cost":
-        return f"{accepted_share}; too few steps had a draft to measure the cost of a round."
+        return f"{accepted_share}; drafts were too rare to measure what one costs."
     return (
         f"{accepted_share}, {_round(verdict, accepted, next(row for row in analysis.costs if row.arm == verdict.arm))}"
     )
@@ -131,7 +131,7 @@ def _round(verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
     link = "but" if verdict.speed == "slower" else "and"
     steps, tokens = 1 + (cost.overhead or 0.0), accepted.acceptance_length or 0.0
     even = f" {_BREAK_EVEN[verdict.break_even].format(depth=cost.depth)}" if verdict.break_even else ""
-    return f"{link} a round cost {steps:.1f} baseline steps and yielded {tokens:.1f} tokens.{even}"
+    return f"{link} a round takes as long as {steps:.1f} tokens without speculation and yields {tokens:.1f}.{even}"
 
 
 def _prompts_without_a_draft(idle: NoDraft | None) -> str:

@@ -74,7 +74,7 @@ SHAPES = {"token by token": "decode", "as verified": "verify", "all at once": "p
 REFUSALS = (
     "every arm here pays more for its rounds",
     "not shown that speculation is the cause",
-    "Do not speculate on this evidence",
+    "Run the target alone until it is decided",
 )
 
 
@@ -478,8 +478,8 @@ class Report:
         for pattern, value in (
             (r"(\d+\.\d\d)× the baseline", self._headline(arm)),
             (r"(\d+(?:\.\d+)? %) of (?:(?:its|the) )?draft(?:ed)? tokens", accepted.get("rate")),
-            (r"a round cost (\d+\.\d+) baseline steps", rounds.get("cost")),
-            (r"baseline steps and yielded (\d+\.\d+) tokens", accepted.get("acceptance_length")),
+            (r"a round takes as long as (\d+\.\d+) tokens", rounds.get("cost")),
+            (r"without speculation and yields (\d+\.\d+)", accepted.get("acceptance_length")),
         ):
             for number in re.findall(pattern, sentence):
                 self.looked_at["sentence"].add(arm)
@@ -654,9 +654,9 @@ class Report:
         for where, text in self.texts.items():
             flat = " ".join(text.split())
             for refusal in REFUSALS:
-                if "Speculative decoding pays here" in flat and refusal in flat and len(self.baselines) == 1:
-                    yield f"{where}: 'pays here' and '{refusal}'"
-        runs = {where: set(re.findall(r"Run (?:it )?with ([\w.-]+)", text)) for where, text in self.texts.items()}
+                if "as fast as the target alone" in flat and refusal in flat and len(self.baselines) == 1:
+                    yield f"{where}: 'as fast as the target alone' and '{refusal}'"
+        runs = {where: set(re.findall(r"Use ([\w.-]+) \(", text)) for where, text in self.texts.items()}
         if len({frozenset(arms) for arms in runs.values() if arms}) > 1:
             yield f"what to run: {runs}"
 

@@ -169,7 +169,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
         costs=costs,
         warnings=[
             Caution(
-                id="high-load",
+                id="pause",
                 where="block 1, baseline",
                 facts=[Fact(code="text", values={"text": "A load average of 4.7 on 2 cores before the cell started."})],
             )

@@ -48,7 +48,7 @@ def test_in_files(made: tuple[Analysis, ReportFiles]) -> None:
     for row in analysis.speedups:
         assert " ".join(f"{value:.2f}×" for value in row.by_block) in text
     for shown in (text, files.markdown.read_text().replace("\\", "")):
-        assert "measured 3 blocks" in shown
+        assert "Stopped after 3 repetitions" in shown
         assert "blocks (arms interleaved)" in shown
 
 

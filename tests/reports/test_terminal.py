@@ -31,7 +31,7 @@ def test_every_arm_with_its_numbers(analysis: Analysis, width: int) -> None:
         assert verdict.arm in text
         assert ("inactive" if verdict.attestation == "idle" else f"{verdict.speedup:.2f}×") in text
         assert explanation(analysis, verdict).split()[0] in words
-    assert "ngram_simple, 1.12×" in words
+    assert "Fastest: ngram_simple (ngram-simple), 18.6 tok/s, 1.12× as fast" in words
     assert "Failed: block 2, spec_d16" in words
     assert "A load average of 4.7" in words
 
@@ -107,4 +107,6 @@ def test_an_arm_that_misses_blocks_names_its_baselines_rate(analysis: Analysis) 
         for row in analysis.speedups
     ]
     words = " ".join(printed(analysis.model_copy(update={"speedups": speedups}), 80).split())
-    assert "spec_d4 is compared in 2 of 3 blocks; in those the baseline made 3.21 tok/s." in words
+    assert re.search(r"spec_d4 \S+ 3.21 0.57×", words), "the baseline's rate in the same answers"
+    of_page = " ".join(printed(analysis.model_copy(update={"speedups": speedups}), 80, verbose=True).split())
+    assert "spec_d4 is compared in 2 of 3 blocks; in those the baseline made 3.21 tok/s." in of_page

@@ -57,11 +57,11 @@ SPEEDS: list[tuple[dict[str, Any], str]] = [
     ({"speed": "within", "speedup": 1.01, "interval": WIDE, "within": 0.0412},
      "Within ±4.2 % of the baseline: 1.01× the baseline (95 % interval 0.90 to 1.30)."),
     ({"speed": "undecided", "speedup": 1.1, "interval": WIDE, "more_blocks": 4},
-     "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30); about 4 more blocks would separate ±10 %."),
+     "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30); about 4 more repetitions would separate ±10 %."),
     ({"speed": "undecided", "speedup": 1.1, "interval": WIDE, "more_blocks": None},
      "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30)."),
     ({"speed": "unknown", "speedup": 1.1, "interval": None, "blocks": 1},
-     "1.10× the baseline in one block; below three blocks it is not known how far another run would differ."),
+     "1.10× the baseline in one repetition; below three it is not known how far another run would differ."),
     ({"speed": "unknown", "speedup": None, "interval": None},
      "Its speed is not known: no prompt was timed in both arms."),
     ({"speed": "unknown", "speedup": 1.25, "interval": FASTER, "doubt": "unequal lengths", "length_matched": 0.86},
@@ -127,8 +127,7 @@ def test_an_output_is_concluded(analysis: Analysis, judged: str, sentence: str) 
         ("refused", "The attestation failed."),
         ("no rounds", "40.0 % of its draft tokens were accepted; the engine does not report verify rounds, so the cost "
          "of a round is not known."),
-        ("no cost", "40.0 % of its draft tokens were accepted; too few steps had a draft to measure the cost of a "
-         "round."),
+        ("no cost", "40.0 % of its draft tokens were accepted; drafts were too rare to measure what one costs."),
     ],
 )  # fmt: skip
 def test_a_speed_is_explained(analysis: Analysis, reason: str, sentence: str) -> None:
@@ -140,10 +139,10 @@ def test_a_speed_is_explained(analysis: Analysis, reason: str, sentence: str) ->
 @pytest.mark.parametrize(
     ("speed", "break_even", "end"),
     [
-        ("slower", None, "but a round cost 3.2 baseline steps and yielded 2.5 tokens."),
-        ("faster", "every", "and a round cost 3.2 baseline steps and yielded 2.5 tokens. At this cost every acceptance "
-         "pays."),
-        ("slower", "none", "tokens. At this cost no acceptance would pay."),
+        ("slower", None, "but a round takes as long as 3.2 tokens without speculation and yields 2.5."),
+        ("faster", "every", "and a round takes as long as 3.2 tokens without speculation and yields 2.5. At this "
+         "cost every acceptance pays."),
+        ("slower", "none", "yields 2.5. At this cost no acceptance would pay."),
         ("slower", "nearly every", "For depth 4 to pay at this cost, nearly every draft token would have to be "
          "accepted."),
     ],
@@ -176,18 +175,18 @@ def row_of(task: str = ALL_TASKS, arm: str | None = "spec_d4", **fields: Any) ->
 
 OPEN: dict[str, Any] = {"for_others": False}
 ACTIONS: list[tuple[str, Advice, list[Advice], str]] = [
-    ("run", row_of(), [], "Run with spec_d4 (draft-simple, depth 4)."),
+    ("run", row_of(), [], "Use spec_d4 (draft-simple, depth 4)."),
     ("run", row_of(), [row_of("code"), row_of("chat", None)],
-     "Run with spec_d4 (draft-simple, depth 4) for these tasks together. By task it is spec_d4 for code, the target "
+     "Use spec_d4 (draft-simple, depth 4) for these tasks together. By task it is spec_d4 for code, the target "
      "alone for the others."),
     ("run", row_of(lossless="consistent with the target"), [],
-     "Run with spec_d4 (draft-simple, depth 4): its output is consistent with the target, not identical."),
+     "Use spec_d4 (draft-simple, depth 4): its output is consistent with the target, not identical."),
     ("run", row_of(lossless="undetermined", unviolated=0.36), [],
-     "Run with spec_d4 (draft-simple, depth 4): no violation found, power 36 %."),
+     "Use spec_d4 (draft-simple, depth 4): no fault found; a fault would be noticed 36 times in 100."),
     ("run", row_of(**OPEN), [],
-     "For these prompts run with spec_d4 (draft-simple, depth 4); whether it pays for others like them is open."),
+     "For these prompts use spec_d4 (draft-simple, depth 4); whether it pays for others like them is open."),
     ("run", row_of(**OPEN, few_prompts=True), [],
-     "For these prompts run with spec_d4 (draft-simple, depth 4); whether it pays for others like them is open: fewer "
+     "For these prompts use spec_d4 (draft-simple, depth 4); whether it pays for others like them is open: fewer "
      "than 12 are too few to tell."),
     ("by task", row_of(arm=None), [row_of("code")],
      "For all tasks together no arm is advised. By task it is spec_d4 for code."),
@@ -200,18 +199,19 @@ ACTIONS: list[tuple[str, Advice, list[Advice], str]] = [
      "Run the target alone until it is known whether the faster arms' output is the target's own."),
     ("do not speculate", row_of(arm=None), [], "Do not speculate: run the target alone."),
     ("undecided", row_of(arm=None), [],
-     "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."),
+     "Run the target alone until it is decided: more repetitions (--blocks auto) would."),
     ("not comparable", row_of(arm=None), [],
-     "No advice: run at least three blocks on equal terms (--blocks auto)."),
+     "No advice: at least three repetitions on equal terms are needed (--blocks auto)."),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("action", "overall", "tasks", "sentence"), ACTIONS)
 def test_what_to_do(action: str, overall: Advice, tasks: list[Advice], sentence: str) -> None:
-    decision = decided(build_analysis(["baseline", "spec_d4"])).decision
+    analysis = build_analysis(["baseline", "spec_d4"])
+    decision = decided(analysis).decision
     assert decision is not None
     fields = {"action": action, "overall": overall, "tasks": tasks, "not_shown": ["a", "b"]}
-    assert advice.action(decision.groups[0].model_copy(update=fields)) == sentence
+    assert advice.action(analysis, decision.groups[0].model_copy(update=fields)) == sentence
 
 
 BEST = Candidate(arm="spec_d4", speedup=1.1, interval=WIDE, lossless="violation")
@@ -239,30 +239,32 @@ def test_what_shows_it(analysis: Analysis, row: Advice, sentence: str) -> None:
     assert advice.evidence(analysis, row) == sentence
 
 
-YOURS = ' Write them to your-prompts.jsonl, a line each: {"prompt": "…"}.'
+YOURS = ' your-prompts.jsonl has lines of {"prompt": "…"}.'
 EXPERIMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"kind": "three blocks"}, "More blocks: below three nothing is known of another run."),
-    ({"kind": "complete blocks"}, "More blocks: too few are complete for an interval."),
+    ({"kind": "quiet machine"}, "Repeat this once `benchctl engines doctor` finds nothing that disturbs:"),
+    ({"kind": "unfinished"}, "This run is not finished. Finish it:"),
+    ({"kind": "three blocks"}, "Measure at least three repetitions: fewer say nothing of another run."),
+    ({"kind": "complete blocks"}, "Measure more repetitions: too few are complete for an interval."),
     ({"kind": "scores", "arms": ["a", "b"]},
-     "Losslessness of a and b: faster, but it is undetermined whether the output is the target's own."),
+     "Check the output of a and b: faster, but it may not be the target's own."),
     ({"kind": "power", "arms": ["a"], "power": 0.36, "prompts": 96},
-     "Losslessness of a: no violation found, with a power of 36 %; about 96 prompts are needed. Then verify that run: "
-     "`benchctl verify-lossless`."),
+     "Check the output of a on more prompts: a fault would be noticed 36 times in 100; about 96 prompts are needed. "
+     "Then verify that run: `benchctl verify-lossless`."),
     ({"kind": "power", "arms": ["a"], "power": 0.36, "prompts": 1241, "prompts_file": "your-prompts.jsonl"},
-     f"Losslessness of a: no violation found, with a power of 36 %; about 1,241 prompts are needed.{YOURS}"),
+     f"Check the output of a on more prompts: a fault would be noticed 36 times in 100; about 1,241 prompts are needed."
+     f"{YOURS}"),
     ({"kind": "enough prompts", "arms": ["a"], "prompts": 4, "prompts_file": "your-prompts.jsonl"},
-     f"At least 12 prompts, or your own: a is faster for these 4.{YOURS}"),
+     f"Measure at least 12 prompts, or your own: a is faster on these 4.{YOURS}"),
     ({"kind": "more prompts", "arms": ["a"], "prompts_file": "your-prompts.jsonl"},
-     f"More prompts, or your own: a is faster for these, and for others like them it is open.{YOURS}"),
+     f"Measure more prompts, or your own: a is faster on these, and on others like them it is open.{YOURS}"),
     ({"kind": "blocks of an arm", "arms": ["a"]},
-     "More blocks of a alone: of what is undecided it is the most likely to be shown faster."),
+     "Repeat a alone: of what is undecided it is the most likely to be shown faster."),
     ({"kind": "depth", "depth": 10, "type": "draft-simple", "predicted": 3.43},
-     "Depth 10 of draft-simple, which was not measured: 3.43× is predicted from the others, unless that width runs "
-     "another kernel (inferred)."),
+     "Try depth 10 of draft-simple: 3.43× is predicted from the others, unless that width runs another kernel."),
     ({"kind": "copying", "type": "ngram-mod", "all_slower": True},
-     "A drafter that costs next to nothing, ngram-mod: every arm here is slower."),
+     "Try ngram-mod, a drafter that costs next to nothing: every arm here is slower."),
     ({"kind": "copying", "type": "ngram-mod"},
-     "A drafter that costs next to nothing, ngram-mod: no arm here is shown to be faster."),
+     "Try ngram-mod, a drafter that costs next to nothing: no arm here is shown to be faster."),
 ]  # fmt: skip
 
 
@@ -279,7 +281,7 @@ STOPS: list[tuple[dict[str, Any], str]] = [
      "no arm has an answer that can be compared with the baseline's."),
     ({"half_width": None, "reason": "maximum", "half_widths": {"a": 0.1, "b": 0.1, "c": None},
       "decided": {"a": {"blocks": 3, "speed": "within"}}},
-     "the recipe allows at most 9. a is within ±5 % after 3 blocks; b and c are undecided."),
+     "the recipe allows no more. a is within ±5 % after 3 repetitions; b and c are undecided."),
     ({"half_width": None, "reason": "budget", "half_widths": {"a": 0.1, "b": 0.1}, "rivals": ["a", "b"]},
      "another one would not fit into the budget of 5 min. which of a and b is the fastest is open."),
     ({"half_width": None, "reason": None, "half_widths": {"a": 0.1}, "rivals": ["a"]},
@@ -290,7 +292,7 @@ STOPS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "sentence"), STOPS)
 def test_why_a_run_ended(fields: dict[str, Any], sentence: str) -> None:
     result = Stopping.model_validate(STOPPED | fields)
-    assert stopping.sentence(result) == f"Blocks: auto measured 4 blocks (2 min): {sentence}"
+    assert stopping.sentence(result) == f"Stopped after 4 repetitions (2 min): {sentence}"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from benchctl.engines.llama_cpp.spec_flags import (
 )
 from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.errors import UsageError
-from benchctl.models.files import ResolvedPair, file_sha256
+from benchctl.models.files import ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
 from benchctl.models.vocabulary import compare, end_tokens
@@ -52,6 +52,10 @@ from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 from benchctl.text import one_line
+
+
+def _has_mtp_head(target: ResolvedModel) -> bool:
+    return read_facts(target.path).mtp_layers > 0
 
 
 def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
@@ -126,6 +130,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             yield from speculation_problems(speculation, flags)
             without_draft = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
             yield from (f"{name} needs a draft model; name one in models.draft." for name in without_draft)
+            if "draft-mtp" in speculation.types and models.draft is None and not _has_mtp_head(models.target):
+                yield "draft-mtp needs a multi-token-prediction head; the target has none. Name one in models.draft."
         if flags.dialect == "ik" and arm.overlapping:
             yield "ik_llama.cpp is measured with one request at a time; leave concurrency and rate out."
         deepest = deepest_draft(speculation, flags) if speculation else 0

@@ -1,0 +1,220 @@
+"""What a run comes to: its fastest setting of all, what speculation does for each target, and what a person feels.
+
+Values only, read from the other findings; `benchctl.words.outcome` says them in sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from benchctl.analysis.advice import damaged_arms, inactive_arms, shown_to_draft
+from benchctl.analysis.conditions.sweep import axis_rows
+from benchctl.analysis.result import Result
+from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.verdict import synthetic_arms
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis, SpeedUp, Verdict
+
+ANSWER_TOKENS = 200
+"""The length of the answer whose seconds are compared."""
+CLOSE = 0.1
+"""Two targets whose rates differ by less than this share are both named: nothing shows which of them is faster."""
+State = Literal["busy", "hot", "short of memory", "unsteady"]
+_STATES: dict[str, State] = {
+    "high-load": "busy",
+    "throttling": "hot",
+    "swapping": "short of memory",
+    **dict.fromkeys(("drift", "unsteady", "clock-jump"), "unsteady"),
+}
+"""By warning. A pause or a disturbed cell is not among them: such a cell is measured again, or left out."""
+
+
+class Setting(Result):
+    """A baseline or an arm that could be run, and how fast it decodes."""
+
+    arm: str
+    rate: float
+    """Tokens a second after the first: the number of the first table."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Of the target that it runs on, by varied axis of the recipe."""
+    speculates: bool
+
+
+class TaskEffect(Result):
+    """What an arm does to a task; the interval holds together with those of all arms and tasks."""
+
+    task: str
+    speedup: float
+    speed: Literal["faster", "slower", "undecided"]
+
+
+class TargetOutcome(Result):
+    """What speculation does for a target: the arms that share a baseline."""
+
+    baseline: str
+    labels: dict[str, str]
+    rate: float | None
+    """Of the baseline alone."""
+    faster: list[str]
+    """The arms that are shown to be faster, the fastest first; sound and shown to have drafted."""
+    open: list[str]
+    """Those that may be faster, the fastest first."""
+
+
+class Felt(Result):
+    """What a person who uses an arm feels, against the target alone. `None`: not reported."""
+
+    arm: str
+    """The arm that is faster, or else the fastest that drafted."""
+    request: tuple[float, float] | None
+    """The least and the largest speed-up of whole requests, prompt included, over all arms that drafted."""
+    first_token: tuple[float, float] | None
+    """The least and the largest time to the first token over that of the baseline."""
+    answer_s: tuple[float, float] | None
+    """Seconds of an answer of `ANSWER_TOKENS` tokens by the target alone, and by `arm`: the median time to the first
+    token, and the others at the measured rate."""
+    memory_added: int | None
+    """The most bytes that an arm takes beside its baseline, on the GPU where engines report it, else in memory."""
+    memory_left: int | None
+    """Bytes that the arm which takes most leaves."""
+    on_device: bool
+    energy: float | None
+    """Joules a token of `arm` over the baseline's."""
+    energy_untold: str | None
+
+
+class Outcome(Result):
+    """What a run comes to."""
+
+    fastest: Setting | None
+    """`None` where rates of several conditions cannot be compared, or none is known."""
+    close: list[Setting]
+    """Other targets' fastest settings that are about as fast."""
+    targets: list[TargetOutcome]
+    disturbed: list[State]
+    """What disturbed the machine while it measured."""
+    felt: Felt | None
+
+
+def find_outcome(analysis: Analysis) -> Outcome:
+    """Return what an analysis comes to."""
+    excluded = excluded_arms(analysis)
+    labels = {row.level.arm: row.labels for row in axis_rows(analysis)}
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in analysis.verdicts:
+        groups.setdefault(analysis.compared[verdict.arm].baseline, []).append(verdict)
+    rates = {row.arm: row.pooled_rate for row in analysis.throughput if row.task == ALL_TASKS}
+    targets, best = [], []
+    for baseline, arms in groups.items():
+        sound = sorted((row for row in arms if row.arm not in excluded and row.speedup), key=_falling)
+        faster = [row.arm for row in sound if row.speed == "faster" and shown_to_draft(row)]
+        maybe = [row.arm for row in sound if row.speed in ("undecided", "unknown") and (row.speedup or 0) > 1]
+        named = labels.get(baseline, {})
+        target = TargetOutcome(baseline=baseline, labels=named, rate=rates.get(baseline), faster=faster, open=maybe)
+        targets.append(target)
+        row = analysis.speedup_of(faster[0]) if faster else None
+        rate = rates.get(baseline) if row is None else row.decode_rate or _over(rates.get(baseline), row.pooled)
+        if rate is not None:
+            arm = faster[0] if faster else baseline
+            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(faster)))
+    fastest = max(best, key=lambda setting: setting.rate, default=None) if _one_condition(analysis) else None
+    return Outcome(
+        fastest=fastest,
+        close=[row for row in best if fastest and row is not fastest and row.rate > (1 - CLOSE) * fastest.rate],
+        targets=targets,
+        disturbed=disturbances(analysis),
+        felt=_felt(analysis, [arm for arm in analysis.verdicts if arm.arm not in excluded]),
+    )
+
+
+def disturbances(analysis: Analysis) -> list[State]:
+    """Return what disturbed the machine while it measured, by the run's warnings."""
+    return list(dict.fromkeys(_STATES[warning.id] for warning in analysis.warnings if warning.id in _STATES))
+
+
+def excluded_arms(analysis: Analysis) -> set[str]:
+    """Return the arms that nobody should run for their speed: damaged, lossy by design, synthetic, or not drafting."""
+    unsound = {row.arm for row in analysis.verdicts if row.lossy or row.attestation in ("failed", "off")}
+    inactive = {*inactive_arms(analysis)}
+    return unsound | inactive | damaged_arms(analysis).keys() | synthetic_arms(analysis.verdicts)
+
+
+def task_effects(analysis: Analysis, arm: str) -> list[TaskEffect]:
+    """Return what an arm does to each task; empty where no two tasks are shown to differ."""
+    rows = [row for task in analysis.tasks if (row := analysis.speedup_of(arm, task)) and row.pooled and row.interval]
+    effects = [TaskEffect(task=row.task, speedup=row.pooled or 0.0, speed=_word(row)) for row in rows]
+    ends = [row.interval for row in rows if row.interval]
+    apart = ends and max(end.low for end in ends) > min(end.high for end in ends)
+    return effects if apart or len({effect.speed for effect in effects}) > 1 else []
+
+
+def _word(row: SpeedUp) -> Literal["faster", "slower", "undecided"]:
+    if row.interval is None or not row.interval.excludes_one:
+        return "undecided"
+    faster = row.interval.low > 1
+    turned = row.length_matched is not None and (row.length_matched > 1) != faster
+    return "undecided" if turned else "faster" if faster else "slower"
+
+
+def _falling(verdict: Verdict) -> float:
+    return -(verdict.speedup or 0.0)
+
+
+def _over(rate: float | None, ratio: float | None) -> float | None:
+    return None if rate is None or ratio is None else rate * ratio
+
+
+def _one_condition(analysis: Analysis) -> bool:
+    """Whether all arms ran under the same condition, one request at a time, so that their rates can be compared."""
+    levels = analysis.sweep.levels if analysis.sweep else []
+    conditions = {(row.concurrency, row.rate, row.temperature, row.context_length) for row in levels}
+    return len(conditions) < 2 and not any(row.overlapping for row in levels)
+
+
+def _felt(analysis: Analysis, arms: Sequence[Verdict]) -> Felt | None:
+    rows = [row for arm in arms if (row := analysis.speedup_of(arm.arm)) and row.pooled and not arm.whole_answers]
+    if not rows:
+        return None
+    shown = {arm.arm for arm in arms if arm.speed == "faster" and shown_to_draft(arm)}
+    best = max(rows, key=lambda row: (row.arm in shown, row.pooled or 0.0))
+    first = {row.arm: row.ttft_median_s for row in analysis.throughput if row.task == ALL_TASKS}
+    baseline = analysis.compared[best.arm].baseline
+    seconds = [
+        _answer_s(first.get(name), rate)
+        for name, rate in ((baseline, best.baseline_rate), (best.arm, best.decode_rate))
+    ]
+    resources = {row.arm: row for row in analysis.resources}
+    on_device = any(row.device_bytes for row in analysis.resources)
+    used = {row.arm: row.device_bytes if on_device else row.resident_bytes for row in analysis.resources}
+    added = {
+        row.arm: size - alone
+        for row in rows
+        if (size := used.get(row.arm)) is not None
+        and (alone := used.get(analysis.compared[row.arm].baseline)) is not None
+    }
+    most = max(added, key=lambda arm: added[arm], default=None)
+    of_best, of_most = resources.get(best.arm), resources.get(most or "")
+    return Felt(
+        arm=best.arm,
+        request=_range([row.end_to_end for row in rows]),
+        first_token=_range([row.ttft_ratio for row in rows]),
+        answer_s=None if seconds[0] is None or seconds[1] is None else (seconds[0], seconds[1]),
+        memory_added=None if most is None else added[most],
+        memory_left=None if of_most is None else of_most.device_left if on_device else of_most.memory_left,
+        on_device=on_device,
+        energy=of_best.against_baseline if of_best else None,
+        energy_untold=of_best.untold if of_best else None,
+    )
+
+
+def _answer_s(first_s: float | None, rate: float | None) -> float | None:
+    return None if first_s is None or not rate else first_s + (ANSWER_TOKENS - 1) / rate
+
+
+def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
+    reported = [value for value in values if value is not None]
+    return (min(reported), max(reported)) if reported else None
