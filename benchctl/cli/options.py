@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.errors import UsageError
+from benchctl.recipes.problems import quoted
 
 MODELS = "Models, where no recipe is named"
 """The panel of a command's help with what makes a recipe."""
@@ -63,6 +65,15 @@ def read_depths(text: str, limit: int = 256) -> list[int]:
     return list(range(numbers[0], numbers[1] + 1)) if colon else sorted(set(numbers))
 
 
+def read_budget(text: str) -> float:
+    """Return the seconds of `15m`, `900s`, `1.5h` or minutes without a unit. Raises UsageError."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h)?", text.strip(), re.ASCII)
+    seconds = float(match[1]) * {"s": 1, "h": 3600}.get(match[2], 60) if match else 0.0
+    if seconds <= 0:
+        raise UsageError(f"Expected a time above 0, got {quoted(text)}.", where="--budget", fix="Such as --budget 15m.")
+    return seconds
+
+
 Depth = Annotated[
     str | None, of_models("--depth", metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.", callback=_written_out)
 ]
@@ -84,6 +95,14 @@ Blocks = Annotated[
         metavar="N|auto",
         help="Repetitions with fresh engines; auto: until every arm is decided.",
         show_default="the recipe's, or auto",
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long it may take: few prompts and three repetitions first, then more of what is undecided.",
+        show_default="5m without a recipe, else the recipe's",
     ),
 ]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.", file_okay=False)]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from benchctl.recipes.schema import Recipe
 
 
+LONG_S = 1800.0
+"""A run that is expected to take longer has to be confirmed on a terminal."""
 MANY_CELLS = 500
 """A run of more cells has to be confirmed: a list too many in a matrix multiplies them."""
 
@@ -48,11 +50,12 @@ def run(
     ] = None,
     keep: options.Keep = None,
     blocks: options.Blocks = None,
+    budget: options.Budget = None,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
     on: Annotated[str | None, options.rare(metavar="CLUSTER", help="A Ray cluster: ray, or ray://HOST:PORT.")] = None,
-    yes: Annotated[bool, options.rare("--yes", "-y", help=f"Confirm over {MANY_CELLS} cells (arms × blocks).")] = False,
+    yes: Annotated[bool, options.rare("--yes", "-y", help="Start a long run without a question.")] = False,
     stop_at_failure: Annotated[
         bool, options.rare("--stop-at-failure", "-x", help="End the run at the first failure.")
     ] = False,
@@ -70,6 +73,7 @@ def run(
 
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.tune.halving import Halving
+    from benchctl.measurement.budget import DEFAULT_S, fitted, with_budget
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.prepare import RecipeContext
     from benchctl.measurement.progress import progress_for
@@ -77,6 +81,7 @@ def run(
     from benchctl.measurement.resume import prepare_again, recipe_of, resume_run
     from benchctl.measurement.run import signals_interrupt, start_run
     from benchctl.recipes.from_options import RecipeOptions
+    from benchctl.recipes.trust import ALL_KEYS
 
     named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
     if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):
@@ -91,7 +96,9 @@ def run(
         raise UsageError(
             "--verbose prints a line for every answer; --quiet and --json print none.", where="-v, -q, --json"
         )
-    if resume is not None and (only or blocks or keep or named != RecipeOptions()):
+    if budget and blocks not in (None, "auto"):
+        raise UsageError("A number of blocks leaves no choice to a budget.", where="--budget, --blocks")
+    if resume is not None and (only or blocks or budget or keep or named != RecipeOptions()):
         raise UsageError(
             "A resumed run keeps its arms, blocks, prompts and settings.",
             where="--resume",
@@ -110,6 +117,11 @@ def run(
         planned = keep_only(planned, only)
     if blocks:
         planned = with_blocks(planned, blocks)
+    budget_s = options.read_budget(budget) if budget else None
+    if budget_s is None and earlier is None and blocks is None and (context.typed == ALL_KEYS):
+        budget_s = DEFAULT_S
+    if budget_s is not None:
+        planned = with_budget(planned, budget_s)
     if earlier is None:
         planned = with_second_baseline(planned)
         if not (dry_run or yes):
@@ -118,7 +130,8 @@ def run(
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
         if earlier is None:
-            return context.prepare(engine_binary, models_dir, progress.note, planned)
+            ready = context.prepare(engine_binary, models_dir, progress.note, planned)
+            return ready if budget_s is None or limit is not None else fitted(ready, out, budget_s)
         return prepare_again(
             earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=context.trusted
         )
@@ -133,6 +146,8 @@ def run(
 
         show_plan(prepared, earlier, out, as_json=as_json)
         return
+    if earlier is None and not yes:
+        _confirm_time(prepared, out, progress.note)
     with _machines(on, models_dir, engine_binary) as cluster:
         if earlier is not None:
             where = resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster, search=Halving)
@@ -163,6 +178,22 @@ def _confirm(recipe: Recipe) -> None:
         raise UsageError(message, fix="Confirm it with --yes; --dry-run shows the plan.")
     if not typer.confirm(f"{message} Start?", err=True):
         raise UsageError("Nothing was started.", fix="Leave out values of `matrix`, or measure a part: -k PATTERN.")
+
+
+def _confirm_time(prepared: Prepared, results: Path, note: Callable[[str], None]) -> None:
+    """Ask on a terminal whether a run that is expected to take long should start. Raises UsageError."""
+    from benchctl.cli.show_plan import too_short
+    from benchctl.measurement.estimate import known_timings, size_of
+    from benchctl.measurement.plan import make_plan
+
+    plan = make_plan(prepared.recipe, prepared.prompts)
+    size = size_of(prepared, plan, known_timings(prepared, None, results))
+    if short := too_short(prepared.recipe, size):
+        note(short)
+    if size.seconds is None or size.seconds <= LONG_S or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not typer.confirm(f"The first {prepared.recipe.first_blocks} repetitions: {size.time}. Start?", err=True):
+        raise UsageError("Nothing was started.", fix="Measure less: --budget 5m, --limit 1, fewer --depth.")
 
 
 def _with_what_is_missing(

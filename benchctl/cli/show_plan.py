@@ -42,7 +42,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
     for block in sorted({cell.block for cell in plan}):
         order = between.join(cell.arm.name for cell in plan if cell.block == block)
         out.say(f"block {block + 1}: {order}", whole=True, most=100_000)
-    if (short := _too_short(recipe, size)) is not None:
+    if (short := too_short(recipe, size)) is not None:
         out.say(f"warning: {short}", "yellow", whole=True)
     if limit is not None and limit.cells > size.cells and isinstance(recipe.blocks, AutoBlocks):
         out.say(_further(recipe.blocks, limit), whole=True)
@@ -68,32 +68,29 @@ def command_text(argv: Sequence[str]) -> str:
     return shlex.join(argv).replace("'{port}'", "{port}")
 
 
-def _too_short(recipe: Recipe, size: PlanSize) -> str | None:
-    """Return that the budget of `blocks: auto` ends before the first look, where that is known beforehand."""
+def too_short(recipe: Recipe, size: PlanSize) -> str | None:
+    """Return that the budget of `blocks: auto` ends before the first look, as far as is known beforehand."""
     rule = recipe.blocks
     minutes = rule.minutes if isinstance(rule, AutoBlocks) else None
-    if minutes is None or size.seconds is None or size.source is None or size.seconds <= 60 * minutes:
+    if minutes is None or size.seconds is None or size.seconds <= 60 * minutes:
         return None
     first = recipe.first_blocks
     return (
-        f"{first} blocks take about {spoken(size.seconds)}, the budget is {minutes:g} min: it may end before anything "
-        f"is known of the spread. Raise blocks.budget_min, or measure fewer prompts or arms."
+        f"{first} repetitions take about {spoken(size.seconds)}, the budget is {spoken(60 * minutes)}. They are "
+        "measured all the same, since fewer say nothing of another run. For less name fewer arms: --depth 4."
     )
 
 
 def _further(rule: AutoBlocks, limit: PlanSize) -> str:
     """What `blocks: auto` may add to the first blocks."""
-    time = f"; {limit.time}" if limit.source is not None else ""
-    budget = f", and none that would end after {rule.minutes:g} min (budget_min)" if rule.minutes is not None else ""
+    budget = f", until {spoken(60 * rule.minutes)} are over" if rule.minutes is not None else ""
     until = (
-        "of the arms that are not decided yet (faster, slower or within ±5 %, and which is the fastest)"
+        "of the arms that are undecided (faster, slower or within ±5 %, and which is the fastest)"
         if rule.half_width is None
         else f"until every arm's interval is within ±{100 * rule.half_width:g} %"
     )
-    return (
-        f"Then further blocks {until}: at most {rule.max} in all ({limit.cells} cells, {limit.requests} requests{time})"
-        f"{budget}."
-    )
+    requests = f"{limit.cells} cells, {limit.requests} requests"
+    return f"Then more repetitions {until}{budget}; at most {rule.max} in all ({requests})."
 
 
 def _document(prepared: Prepared, plan: list[CellPlan], limit: PlanSize | None, size: PlanSize) -> dict[str, object]:

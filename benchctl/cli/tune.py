@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -78,7 +77,7 @@ def tune(
         )
     if resume is not None and (only_arms or named != RecipeOptions()):
         raise UsageError("A resumed search keeps its settings, prompts and budget.", where="--resume")
-    budget_s = seconds_of(budget)
+    budget_s = options.read_budget(budget)
     silent = quiet or as_json
     console = Console(stderr=True)
     progress, fresh_progress = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
@@ -98,17 +97,6 @@ def tune(
             searched = search(candidates, out, budget_s, progress, command, only_arms=only_arms)
         fresh = measure_chosen(searched, lambda chosen: chosen.prepare(**places), ready_again, fresh_progress, command)
     _show(searched, fresh, as_json=as_json, quiet=quiet)
-
-
-def seconds_of(text: str) -> float:
-    """Read `15m`, `900s`, `1.5h` or minutes without a unit. Raises UsageError."""
-    from benchctl.recipes.problems import quoted
-
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h)?", text.strip(), re.ASCII)
-    seconds = float(match[1]) * {"s": 1, "h": 3600}.get(match[2], 60) if match else 0.0
-    if seconds <= 0:
-        raise UsageError(f"Expected a time above 0, got {quoted(text)}.", where="--budget", fix="Such as --budget 15m.")
-    return seconds
 
 
 def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) -> tuple[RecipeContext, bool]:

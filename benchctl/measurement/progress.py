@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
 
 from benchctl.engines.base import Completion
@@ -19,6 +20,11 @@ from benchctl.measurement.estimate import Timings
 from benchctl.measurement.plan import CellPlan
 from benchctl.recipes.groups import ComparedArm
 from benchctl.text import one_line, spoken, visible
+
+WIDE = 100
+"""Columns of a terminal from which on the live line has room for the time that passed."""
+RATED_TOKENS = 10
+"""The rate of an answer is shown from so many tokens on: that of two is noise."""
 
 
 class _Bar(Progress):
@@ -41,14 +47,18 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        wide = console.width >= WIDE
         self._bar = _Bar(
             SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            ),
+            BarColumn(bar_width=24 if wide else 8),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            *([TimeElapsedColumn(table_column=Column(no_wrap=True))] if wide else []),
+            TextColumn("{task.fields[left]}", markup=False, table_column=Column(no_wrap=True)),
             console=console,
+            expand=True,
             transient=True,
             disable=not self.live,
         )
@@ -291,7 +301,9 @@ class RunProgress:
             self.first = now
         elif now - self.sent > 0.2:  # drawing more often would take time from the measurement
             self.sent = now
-            self.display.update(f"{self.what}, {count} tokens, {count / (now - self.first):.1f} tok/s")
+            enough = count >= RATED_TOKENS
+            rate = f", {(count - 1) / (now - self.first):.1f} tok/s" if enough else f", {count} tokens"
+            self.display.update(f"{self.what}{rate}")
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         """An answer is complete, or failed (`None`)."""
@@ -303,7 +315,7 @@ class RunProgress:
         self.speedups.answered(cell, completion)
         if completion and not cell.arm.overlapping:
             self._add(self.timings.answers[cell.arm.name], completion.e2e_s)
-        self.display.update(done=1, time_left=self.left())
+        self.display.update(done=1, time_left=self.left().replace("at least ", "≥ "))
         if not self.display.live and not self.announced and (time_left := self.left()):
             self.announced = True
             self.display.line(Text(f"By the first answers: {time_left}."))

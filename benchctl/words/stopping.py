@@ -15,7 +15,7 @@ _REASONS: dict[StopReason | None, str] = {
     "decided": "every arm is decided",
     "reached": "every arm's interval is within ±{half_width:g} %",
     "maximum": "the recipe allows no more",
-    "budget": "another one would not fit into the budget of {minutes:g} min",
+    "budget": "another one would not fit into the budget of {budget}",
     "no pairs": "no arm has an answer that can be compared with the baseline's",
     None: "the run is not finished",
 }
@@ -24,7 +24,7 @@ _SPEEDS = {"faster": "faster", "slower": "slower", "within": "within ±5 %"}
 
 def stop_reason(reason: StopReason | None, *, half_width: float | None, max_blocks: int, minutes: float | None) -> str:
     """Return why a run ended, as a part of a sentence; the other arguments are the rule of its recipe."""
-    values = {"half_width": 100 * (half_width or 0), "max_blocks": max_blocks, "minutes": minutes or 0}
+    values = {"half_width": 100 * (half_width or 0), "max_blocks": max_blocks, "budget": spoken(60 * (minutes or 0))}
     return _REASONS[reason].format(**values)
 
 

@@ -48,10 +48,29 @@ def test_values_of_a_key(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout
         assert "block 3:" in done.stdout and "block 4:" not in done.stdout
-        assert "not decided yet" in done.stdout and "after 30 min (budget_min)" in done.stdout
+        assert "undecided" in done.stdout and "until 5 min are over" in done.stdout, "the default without a recipe"
     assert not list(tmp_path.iterdir()), "a dry run writes nothing"
     failed = benchctl("run", *PAIR, "--set", "engine.binary=/nowhere", "--dry-run", cwd=tmp_path)
     assert failed.returncode and not list(tmp_path.iterdir())
+
+
+def test_what_is_mistyped_is_said_before_an_engine_is_sought(tmp_path: Path) -> None:
+    (tmp_path / "target.gguf").write_bytes(b"junk")
+    nowhere = ("--engine-binary", "/nowhere/llama-server", "--dry-run")
+    for words, message in (
+        (("targt.gguf",), "Did you mean 'target.gguf'?"),
+        (("target.gguf",), "this is no GGUF file"),
+        (("bundled:tiny-hybrid", "--type", "ngram-simpel"), "Did you mean 'ngram-simple'?"),
+    ):
+        failed = benchctl("run", *words, *nowhere, cwd=tmp_path)
+        assert failed.returncode == 2 and message in failed.stderr, failed.stderr
+    failed = benchctl("recipes", "new", "mine", "-t", "targt.gguf", cwd=tmp_path)
+    assert failed.returncode == 2 and "no such model file" in failed.stderr and not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_head_that_the_target_lacks_is_refused_at_once(tmp_path: Path) -> None:
+    failed = benchctl("run", "bundled:tiny-hybrid", "--type", "draft-mtp", "--dry-run", cwd=tmp_path)
+    assert failed.returncode == 2 and "the target has none" in failed.stderr
 
 
 def test_models_are_named_as_words_or_with_options(tmp_path: Path) -> None:
