@@ -6,6 +6,7 @@ units.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from io import StringIO
@@ -55,16 +56,107 @@ class Run:
 
         return f"{conclusion.headline(self.analysis)} {conclusion.fidelity(self.analysis)}".strip()
 
-    def records(self) -> DataFrame:
-        """Return a row a request, as `records.jsonl` has it."""
+    def arms(self) -> DataFrame:
+        """Return a row an arm, the baselines among them: what it is, how fast, and what is concluded of its output.
+
+        Columns: `arm`, `baseline`, `setting`, `type`, `depth`, `target`, `quantization` (of the target's weights),
+        `draft`, a column for each axis of the recipe, `tok_per_sec`, `speedup` with `low` and `high`, `end_to_end`,
+        `ttft_ratio`, `speed`, `acceptance`, `acceptance_length`, `verdict`, `power` (the chance that a fault of the
+        output would have been noticed). What is not known is missing.
+        """
         from pandas import DataFrame
 
-        frame = DataFrame([record.to_dict() for record in self.data.records])
-        return frame.rename(columns={"label": "arm"})
+        from benchctl.reports.first_screen import screen_rows
+
+        analysis, rows = self.analysis, []
+        for row in screen_rows(analysis):
+            verdict, speed, accepted = row.verdict, row.speed, analysis.acceptance_of(row.arm)
+            rows.append(
+                {
+                    **self._settings(row.arm),
+                    "tok_per_sec": row.rate,
+                    "speedup": row.speedup,
+                    "low": row.ends.low if row.ends else None,
+                    "high": row.ends.high if row.ends else None,
+                    "end_to_end": speed.end_to_end if speed else None,
+                    "ttft_ratio": speed.ttft_ratio if speed else None,
+                    "speed": verdict.speed if verdict else None,
+                    "acceptance": verdict.acceptance if verdict else None,
+                    "acceptance_length": accepted.acceptance_length if accepted else None,
+                    "verdict": verdict.lossless if verdict else None,
+                    "power": row.power,
+                }
+            )
+        return DataFrame(rows)
+
+    def _settings(self, arm: str) -> dict[str, Any]:
+        """Return what an arm is: type, depth, models, and its label on every axis of the recipe."""
+        from benchctl.analysis.cells import axes_of, identity_of, setup_of
+        from benchctl.analysis.verdict import describe_speculation
+        from benchctl.recipes.speculation import takes_draft
+        from benchctl.reports.tables.provenance import weights_of
+
+        manifest, compared = self.data.manifest, self.analysis.compared.get(arm)
+        identity = identity_of(manifest, arm)
+        setup = setup_of(manifest, identity.setup if identity else None) or manifest
+        depth = (identity.speculation or {}).get("max") if identity else None
+        return {
+            "arm": arm,
+            "baseline": compared.baseline if compared else None,
+            "setting": describe_speculation(identity.speculation) if identity else None,
+            "type": "+".join(identity.types) or "none" if identity else None,
+            "depth": depth if isinstance(depth, int) else None,
+            "target": setup.target.source if setup else None,
+            "quantization": weights_of(setup.target.facts) if setup else None,
+            "draft": setup.draft.source if setup and setup.draft and identity and takes_draft(identity.types) else None,
+            **axes_of(manifest, arm),
+        }
+
+    def records(self, *, prompts: bool = False) -> DataFrame:
+        """Return a row a request, as `records.jsonl` has it.
+
+        `prompts`: also its prompt as text, in the column `prompt`, where the suite that the run names still has it
+        with the same SHA-256.
+        """
+        from pandas import DataFrame
+
+        frame = DataFrame([record.to_dict() for record in self.data.records]).rename(columns={"label": "arm"})
+        if prompts:
+            texts = self._prompts()
+            frame["prompt"] = [texts.get((row.task, row.prompt_idx)) for row in self.data.records]
+        return frame
+
+    def _prompts(self) -> dict[tuple[str, int], str]:
+        """Return the prompts of the run by task and index: the last message of a chat. Raises UsageError."""
+        from benchctl.prompts.load import load_suite, prompt_sha256
+
+        manifest = self.data.manifest
+        if manifest is None:
+            return {}
+        folder = Path(manifest.recipe_folder or ".").expanduser()
+        suite = load_suite((manifest.recipe.get("prompts") or {}).get("suite") or "default", recipe_folder=folder)
+        kept = {(row.task, row.prompt_idx): row.sha256 for row in manifest.prompts}
+        return {
+            (item.task, item.prompt_idx): prompt.prompt or str(prompt.messages[-1].content if prompt.messages else "")
+            for item in suite.select(None, None)
+            if (prompt := item.prompt) and kept.get((item.task, item.prompt_idx)) == prompt_sha256(prompt)
+        }
 
     def speedups(self) -> DataFrame:
-        """Return a row an arm and task; over all tasks together, `task` is `all`. Ratios to the baseline."""
-        return self._table("speedup")
+        """Return a row an arm and task; over all tasks together, `task` is `all`. Ratios to the baseline.
+
+        The columns of `speedup.csv`, then `tok_per_sec`, and `type`, `depth`, `target`, `quantization`, `draft` and the
+        recipe's axes of each arm. Lists are lists.
+        """
+        from pandas import DataFrame
+
+        frame = self._table("speedup")
+        settings = DataFrame([self._settings(arm) for arm in frame["arm"].unique()])
+        if frame.empty:
+            return frame
+        frame["tok_per_sec"] = frame["decode_rate"]
+        merged: DataFrame = frame.merge(settings.drop(columns=["baseline", "setting"]), on="arm", how="left")
+        return merged
 
     def acceptance(self) -> DataFrame:
         """Return a row an arm and task: draft tokens, and what was accepted of them (a share, or tokens a step)."""
@@ -80,6 +172,10 @@ class Run:
         from benchctl.reports.write import all_tables
 
         frame: DataFrame = read_csv(StringIO(all_tables(self.analysis)[f"{name}.csv"]))
+        for column in frame.columns:
+            texts = frame[column].dropna()
+            if len(texts) and all(isinstance(text, str) and text[:1] == "[" and text[-1:] == "]" for text in texts):
+                frame[column] = [json.loads(text) if isinstance(text, str) else None for text in frame[column]]
         return frame
 
     def _repr_html_(self) -> str:

@@ -73,6 +73,8 @@ def explain(
 
 def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     """Print the tables; `reason`: why nothing could be timed separately."""
+    from dataclasses import replace
+
     from benchctl.analysis.results import ALL_TASKS
     from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, round_statements, unit_costs
     from benchctl.reports.terminal import Printout
@@ -87,18 +89,21 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     if not splits.rows:
         out.say("The engine does not report its rounds, so their cost cannot be split.")
         return
-    overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report also shows the tasks
-    for table in (overall, unit_costs(analysis.rounds.units), forecasts(analysis), left_out(analysis)):
-        if table.rows:
-            out.say()
-            out.table(table, titled=True)
-    out.say()
     for sentence in round_statements(analysis):
         out.say(f"- {sentence}")
     for row in analysis.costs:
         if row.break_even_alpha is not None and row.alpha is not None:
-            alpha = f"the per-token acceptance α is {percent(row.alpha)}"
-            out.say(f"- {row.arm}: {alpha}; this depth breaks even at α = {percent(row.break_even_alpha)}.")
+            needed, reached = percent(row.break_even_alpha), percent(row.alpha)
+            out.say(
+                f"- {row.arm}: to break even at this depth a draft token must be accepted {needed} of the time where "
+                f"those before it were; it was {reached}."
+            )
+    overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report also shows the tasks
+    overall = replace(overall, columns=[column for column in overall.columns if column.header != "Task"])
+    for table in (overall, unit_costs(analysis.rounds.units), forecasts(analysis), left_out(analysis)):
+        if table.rows:
+            out.say()
+            out.table(table, titled=True)
     if run.costs is not None:
         where = run.folder / "costs.json"
         out.say(f"Timed separately on {len(run.costs.prompts)} prompts: {where}", "dim", whole=True)

@@ -56,7 +56,7 @@ class Integrity:
             further = f" And {len(self.findings) - LISTED} more." if len(self.findings) > LISTED else ""
             return f"Files: not as they were written. {' '.join(self.findings[:LISTED])}{further}"
         if self.digests:
-            return "Files are unmodified (checksums match; they do not say who wrote them)."
+            return "Files: unmodified (checksums match; they do not say who wrote them)."
         return "Files: no digests, so whether they changed since they were written is not known."
 
     def as_dict(self) -> dict[str, object]:

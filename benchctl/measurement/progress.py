@@ -127,18 +127,31 @@ def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[st
     A live line on a terminal; elsewhere a line for every step that is not counted, and for every tenth of the others.
     """
     display, printed = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
+    begun = ("", 0, 0.0)  # the step, how much of it was done when it was first shown, and when
 
     def show(step: str, done: int, total: int) -> None:
-        nonlocal printed
+        nonlocal printed, begun
         text = f"{name}: {step}" if name else step
+        if begun[0] != step or done < begun[1]:
+            begun = (step, done, time.monotonic())
+        remaining = _time_left(time.monotonic() - begun[2], done - begun[1], total - done)
         if display.live:
+            display.update(time_left=remaining)
             display.at(text, done, total)
         elif printed != (now := ("", done * 10 // total) if total else (step, -1)):
             printed = now
-            display.line(Text(f"{one_line(text)}{f' {done}/{total}' if total else ''}"))
+            counted = f" {done}/{total}{f', {remaining}' if remaining else ''}" if total else ""
+            display.line(Text(f"{one_line(text)}{counted}"))
 
     with display:
         yield show
+
+
+def _time_left(passed_s: float, done: int, left: int) -> str:
+    """Return how long the rest of a counted step takes at its pace so far; empty before a twentieth is done."""
+    if left <= 0 or done <= 0 or done < (done + left) / 20:
+        return ""
+    return f"about {spoken(passed_s * left / done)} left"
 
 
 Place = tuple[int, str, int]

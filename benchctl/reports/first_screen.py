@@ -123,7 +123,6 @@ def first_screen(
     """
     rows = screen_rows(analysis)
     shown = rows if limit is None else _kept(rows, _must_be_seen(analysis), limit)
-    rate = "tok/s" if brief else "Decode tok/s"
     alone = brief and bool(_other_rates(analysis, shown))
     power: list[Column[ScreenRow]] = (
         [] if brief else [numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True)]
@@ -134,7 +133,7 @@ def first_screen(
             "Arms",
             (
                 arm_column(analysis),
-                numeric(rate, "rate", numbers.rate),
+                numeric("Decode tok/s", "rate", numbers.rate),
                 *([numeric("alone", "alone", numbers.rate)] if alone else []),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),

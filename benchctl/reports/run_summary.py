@@ -46,8 +46,8 @@ def print_run(analysis: Analysis, folder: Path, page: Path | None = None, *, ver
 def print_next(out: Printout, run: Path) -> None:
     """Print what follows on a run."""
     name = shlex.quote(str(run))
-    out.say(f"Next: benchctl verify-lossless {name}", whole=True)
-    out.say(f"      benchctl report {name}", whole=True)
+    out.say(f"Output: benchctl verify-lossless {name}", whole=True)
+    out.say(f"Report: benchctl report {name}", whole=True)
 
 
 def print_summary(
@@ -103,7 +103,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
     """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
     out, decided = Printout(console), only_group(analysis)
     disturbed = bool(disturbances(analysis))
-    if decided is not None and (verbose or decided.action not in SAID_BY_HEADLINE or disturbed):
+    if decided is not None and (verbose or decided.action not in SAID_BY_HEADLINE):
         out.say(advice_words.action(analysis, decided), "" if disturbed else "bold")
     table = what_to_run(analysis)
     if has_choices(table) and (verbose or (decided is None and not told_by_group(analysis))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, Literal
@@ -18,7 +19,9 @@ from benchctl.text import one_line
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
-"""Columns where there is no terminal: lines stay whole for grep."""
+"""Columns where there is no terminal and no COLUMNS: lines stay whole for grep."""
+LEAST_WIDTH = 40
+"""Columns below which COLUMNS is not obeyed."""
 _GAP = 2
 _WRAPPED = 24
 """Least characters of a column of long texts."""
@@ -29,7 +32,9 @@ def table_console() -> Console:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names and answers may hold what this terminal cannot show
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isascii() and columns.isdigit() and int(columns[:5]) >= LEAST_WIDTH else PIPE_WIDTH
+    return console if console.is_terminal else Console(highlight=False, width=width)
 
 
 def print_table(console: Console, table: Table[Any], *, headings: bool = True) -> None:

@@ -225,6 +225,23 @@ def test_what_is_settled_depends_on_the_prompts(analysis: Analysis) -> None:
     assert "--type ngram-mod" in result.command
 
 
+@pytest.mark.parametrize(
+    ("status", "warned", "kind"),
+    [("finished", "high-load", "quiet machine"), ("finished", "drift", "quiet machine"),
+     ("interrupted", "pause", "unfinished"), ("started", "high-load", "unfinished")],
+)  # fmt: skip
+def test_what_a_machine_disturbed_or_a_run_lacks_comes_first(
+    analysis: Analysis, status: Any, warned: str, kind: str
+) -> None:
+    warnings = [analysis.warnings[0].model_copy(update={"id": warned})]
+    disturbed = analysis.model_copy(update={"warnings": warnings})
+    result = next_experiment(disturbed, build_manifest(disturbed, status))
+    assert result is not None and result.kind == kind
+    assert ("--resume" in result.command) == (kind == "unfinished")
+    said = headline(decided(disturbed))
+    assert ("repeat the run on a quiet machine" in said) == (warned != "pause")
+
+
 def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> None:
     rows = [row.model_copy(update={"prompts": 4 if row.task != ALL_TASKS else 11}) for row in analysis.speedups]
     few = analysis.model_copy(update={"speedups": rows})

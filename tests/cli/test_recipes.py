@@ -135,7 +135,10 @@ def test_new_writes_a_recipe_that_checks_and_never_overwrites() -> None:
     assert [arm.name for arm in load_recipe(Path("mine.yaml")).arms] == ["baseline", "ngram_mod", "ngram_cache"]
 
 
-def test_new_takes_a_pair_of_one_s_own() -> None:
+def test_new_takes_a_pair_of_one_s_own(tiny_draft: Path) -> None:
+    missing = run("new", "mine", "--target", "hf:a/b/c.gguf", "--draft", "d.gguf", "-o", "other.yaml")
+    assert "models.draft (d.gguf): there is no such model file" in str(missing.exception)
+    Path("d.gguf").symlink_to(tiny_draft)
     good("new", "mine", "--target", "hf:a/b/c.gguf", "--draft", "d.gguf", "-o", "other.yaml")
     recipe = load_recipe(Path("other.yaml"))
     assert recipe.models.draft is not None

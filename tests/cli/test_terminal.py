@@ -69,6 +69,14 @@ def at_a_terminal(folder: Path, *words: str, answers: Mapping[str, str] | None =
     return os.waitstatus_to_exitcode(status), screen.decode("utf-8", "replace"), silence
 
 
+@pytest.fixture
+def pair(tmp_path: Path, tiny_target: Path, tiny_draft: Path) -> None:
+    """Two models in the working folder: `recipes new` checks each when it is named."""
+    (tmp_path / "t.gguf").symlink_to(tiny_target)
+    (tmp_path / "d.gguf").symlink_to(tiny_draft)
+
+
+@pytest.mark.usefixtures("pair")
 def test_a_new_recipe_asks(tmp_path: Path) -> None:
     answers = {
         "Target model": "t.gguf",
@@ -87,10 +95,12 @@ def test_a_new_recipe_asks(tmp_path: Path) -> None:
     assert [arm.name for arm in recipe.arms] == ["baseline", "draft_simple_d3", "draft_simple_d5"]
 
 
+@pytest.mark.usefixtures("pair")
 def test_a_new_recipe_asks_again_for_what_does_not_fit(tmp_path: Path) -> None:
     answers = {
         "Target model": "http://somewhere/t",
-        "models.target.source": "t.gguf",
+        "models.target.source": "tt.gguf",
+        "Did you mean 't.gguf'": "t.gguf",
         "Draft model": "none",
         "Engine": "lama",
         "no engine 'lama'": "",

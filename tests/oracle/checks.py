@@ -572,7 +572,7 @@ class Report:
             yield f"report.md lists {listed[1].count(chr(10)) if listed else 0} warnings of {kinds} kinds"
 
     def check_rates(self) -> Iterator[str]:
-        """Of the two rates beside a speed-up the quotient is the speed-up, or the note has the baseline's rate."""
+        """Of the rates beside a speed-up the quotient is the speed-up; the baseline's are those of the same answers."""
         for table in self.shown:
             rates = {self.arm_of(row): row.get("decode tok/s", "") for row in table.dicts()}
             for row in table.dicts():
@@ -589,7 +589,8 @@ class Report:
                     for match in re.finditer(r" the baseline made ([\d.]+) tok/s", note)
                     if names.search(note[: match.start()].rpartition(". ")[2])
                 ]
-                base = (noted or [rates.get(baseline, "")])[0]
+                alone = re.match(r"[\d.]+$", row.get("alone", ""))  # the baseline's rate in the same answers
+                base = alone[0] if alone else (noted or [rates.get(baseline, "")])[0]
                 self.looked_at["quotient"].add(arm)
                 if not _quotient(shown[0], base, text[1]):
                     yield f"{table.where}: {arm}: {shown[0]} / {base} tok/s stands beside {text[1]}×"
@@ -603,6 +604,8 @@ class Report:
             if (pooled - 1) * (median - 1) < 0 and self.reading.arms[arm].one_at_a_time and not idle:
                 for where, text in self.texts.items():
                     self.looked_at["direction"].add(arm)
+                    if where == "terminal":
+                        continue  # it shows no median
                     if text and f"{arm}: the median prompt" not in " ".join(text.split()).replace("`", ""):
                         yield f"{where}: {arm} {pooled}× beside a median of {median}×, without a word"
 

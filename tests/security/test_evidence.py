@@ -232,7 +232,7 @@ def said_by(*words: str, code: int | None = None) -> str:
 
 def test_verify_lossless_tells_in_one_line(run: Path, tmp_path: Path) -> None:
     offline = ("verify-lossless", str(run), "--offline")
-    assert "Files: unchanged" in said_by(*offline, code=1)
+    assert "Files: unmodified" in said_by(*offline, code=1)
     edit_records(run, edited, seal=False)
     assert "records.jsonl was changed" in said_by(*offline, code=1)
     document = json.loads(call(app, *offline, "--json").stdout)

@@ -245,6 +245,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     compiled, programs = _compile_sound(work, flags, quick=quick), _programs(quick=quick)
     work.report("putting it in place", 0, 0)
     staged = work.folder / "staged"
+    shutil.rmtree(staged, ignore_errors=True)
     (staged / "bin").mkdir(parents=True)
     for name in programs:
         shutil.move(compiled.server.with_name(name), staged / "bin" / name)

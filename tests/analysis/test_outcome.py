@@ -1,0 +1,58 @@
+"""What a run comes to: the fastest setting whatever it is, tasks that differ, and what a person feels."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchctl.analysis.outcome import ANSWER_TOKENS, find_outcome, task_effects
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.data.store import open_run
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.words import outcome as words
+from benchctl.words.conclusion import headline, sentences_of_sweep
+from tests.kept_runs import REPOSITORY
+
+FLAGSHIP = "qwen2.5-coder-bf16/20261125-232328-f38a"
+
+
+@pytest.fixture(scope="module")
+def flagship() -> Analysis:
+    return analyse_run(open_run(REPOSITORY / "results" / FLAGSHIP))
+
+
+def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analysis) -> None:
+    outcome = find_outcome(flagship)
+    assert outcome.fastest is not None
+    assert (outcome.fastest.arm, outcome.fastest.speculates) == ("baseline-t_q4_k_m", False)
+    rates = [row.pooled_rate or 0.0 for row in flagship.throughput if row.task == ALL_TASKS]
+    assert outcome.fastest.rate == max(rates)
+    assert [target.faster for target in outcome.targets] == [["ngram-t_bf16"], [], []]
+    first = headline(flagship)
+    assert first.startswith("Fastest: q4_k_m without speculation (baseline-t_q4_k_m), 23.3 tok/s")
+    assert "The machine was unsteady: repeat" in first
+    (bf16, *others) = sentences_of_sweep(flagship)
+    assert "ngram-t_bf16 is 1.16× as fast (1.10 to 1.22, 95 %): 1.78× on editing, elsewhere no clear difference" in bf16
+    assert [other.partition(" ")[0] for other in others] == ["q8_0", "q4_k_m"]
+
+
+def test_what_a_person_feels_is_measured(flagship: Analysis) -> None:
+    felt = find_outcome(flagship).felt
+    assert felt is not None and felt.answer_s is not None and felt.first_token is not None
+    speed = flagship.speedup_of("ngram-t_bf16")
+    assert speed is not None and speed.baseline_rate is not None and speed.decode_rate is not None
+    alone, with_arm = felt.answer_s
+    decoding = (ANSWER_TOKENS - 1) / speed.baseline_rate - (ANSWER_TOKENS - 1) / speed.decode_rate
+    assert alone - with_arm == pytest.approx(decoding, abs=0.2), "the first token comes as soon"
+    assert felt.first_token[1] == max(row.ttft_ratio or 0.0 for row in flagship.speedups if row.task == ALL_TASKS)
+    resident = {row.arm: row.resident_bytes or 0 for row in flagship.resources}
+    assert felt.memory_added == max(resident[arm] - resident[flagship.compared[arm].baseline] for arm in resident)
+    line = words.felt(find_outcome(flagship), flagship)
+    assert "first token after 0.99 to 1.69× the time" in line and "energy not reported" in line
+    assert line.endswith("Prompts of 39 to 99 tokens, answers of 8 to 32, one at a time, temperature 0.")
+
+
+def test_tasks_are_told_apart_only_where_they_are_shown_to_differ(flagship: Analysis) -> None:
+    assert {row.task: row.speed for row in task_effects(flagship, "ngram-t_bf16")}["editing"] == "faster"
+    cuda = analyse_run(open_run(REPOSITORY / "results/padded-cuda/20261127-021429-3e40"))
+    assert "7.86× on code" in headline(cuda), "all faster, and by how much differs"
+    assert task_effects(cuda, "ngram") == [] or "ngram" not in headline(cuda).partition("Within")[0]
