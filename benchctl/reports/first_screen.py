@@ -124,9 +124,10 @@ def first_screen(
     rows = screen_rows(analysis)
     shown = rows if limit is None else _kept(rows, _must_be_seen(analysis), limit)
     alone = brief and bool(_other_rates(analysis, shown))
-    power: list[Column[ScreenRow]] = (
-        [] if brief else [numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True)]
-    )
+    certainty: list[Column[ScreenRow]] = [
+        numeric("Replayed", "replayed", numbers.count, optional=True),
+        numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True),
+    ]
     return (
         Table(
             "first-screen",
