@@ -69,6 +69,7 @@ struct replayer {
     common_sampler_ptr sampler;  // chooses as the server's does
     common_sampler_ptr scores;   // keeps every token, with the recipe's penalties and biases in its logit
     common_prompt_checkpoint checkpoint;
+    bool outside = false;        // a token of the answer is outside the grammar: the sampler cannot go on from there
 
     // server_context_impl::load_model
     void load() {
@@ -156,8 +157,9 @@ struct replayer {
             }
             const float gap = of_chosen - of_token;
             tokens.push_back({index, chosen, std::isfinite(gap) ? json(gap) : json(nullptr)});
+            outside = !std::isfinite(gap) && !params.sampling.grammar.empty();
         }
-        accept(token, true);
+        if (!outside) accept(token, true);
     }
 
     // Read a step: `start` tokens of the answer are there before it, the last of them not yet read.
@@ -189,7 +191,7 @@ struct replayer {
                 remove_from(begin);
                 continue;
             }
-            for (int64_t i = 0; i <= accepted && start + i < answer.size(); ++i) compare(answer, start + i, i, tokens);
+            for (int64_t i = 0; i <= accepted && start + i < answer.size() && !outside; ++i) compare(answer, start + i, i, tokens);
             if (drafted > 0) remove_from(begin + 1 + accepted);
         }
     }
@@ -235,10 +237,12 @@ struct replayer {
         if (prompt.size() >= llama_n_ctx_seq(ctx)) refuse("the prompt is longer than the context");
         const auto steps = steps_of(request, prompt.size(), answer.size());
         make_samplers();
+        outside = false;
         json tokens = json::array();
         compare(answer, 0, read_prompt(prompt), tokens);
         size_t start = 1;
         for (const auto & step : steps) {
+            if (outside) break;
             read_step(prompt, answer, start, step, tokens);
             start += step.back() + 1;
         }

@@ -36,6 +36,8 @@ from benchctl.text import one_line
 SOCKET_VARIABLE = "LLAMA_REPLAY_SOCKET"
 READS_TARGET = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Types whose head reads the target's hidden states, which changes the target's graph and how far it can go back."""
+_LONGEST_OF_EXPERTS = 6
+"""ggml's CPU code takes its tiled kernel from 8 rows of an expert on (`ggml_tiled_min_batch` in tiled.cpp)."""
 _POLL_S = 0.05
 _LONGEST_LINE = 2**26
 
@@ -47,12 +49,23 @@ def unreplayable(launch: Launch, flags: Flags, devices: Sequence[str]) -> str | 
     if any(word in launch.argv for word in flags.all_names("--backend-sampling")):
         return "with --backend-sampling the target returns no logits"
     experts = experts_of(read_header(Path(value_of(launch.argv, flags.all_names("--model")) or "")))
-    if experts and devices and value_of(launch.argv, flags.all_names("--gpu-layers")) != "0":
+    on_cpu = not devices or value_of(launch.argv, flags.all_names("--gpu-layers")) == "0"
+    if experts and not (on_cpu and _longest_draft(launch, flags) <= _LONGEST_OF_EXPERTS):
         return (
-            "on an accelerator the tokens that share an expert share a matrix product, so rejected drafts, which are "
-            "in no log, decide its shape"
+            "rejected drafts, which are in no log, decide how many tokens share an expert's matrix product, and with "
+            f"it the kernel (on a CPU from drafts of {_LONGEST_OF_EXPERTS + 1} tokens on)"
         )
     return None
+
+
+def _longest_draft(launch: Launch, flags: Flags) -> float:
+    """Return the longest draft that a command line allows a model; of look-ups it is not read."""
+    types = requested_of(launch.argv, flags).types
+    if not all(name.startswith("draft-") for name in types):
+        return math.inf
+    limit = flags.get("--spec-draft-n-max")
+    written = value_of(launch.argv, limit.names if limit else ())
+    return float(written or (limit and limit.default) or math.inf) if types else 0.0
 
 
 def target_launch(launch: Launch, flags: Flags) -> Launch:

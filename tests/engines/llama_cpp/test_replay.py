@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from gguf import GGUFWriter
 
 from benchctl.engines.base import Launch, ReplayingEngine
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
@@ -24,7 +25,8 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import GREEDY, Arm, Sampling
 from tests.engines.cells import HERE, arm_of, complete, resolved
 
-CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())
+HELP = (HERE / "data" / "help_current.txt").read_text()
+CURRENT = parse_help(f"{HELP}\n-bs,   --backend-sampling               enable backend sampling (default: disabled)\n")
 PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats lay still. One, two, three, four,")
 CONSTRAINED = Sampling(max_tokens=48, presence_penalty=0.7, repeat_penalty=1.1, logit_bias={300: 2.5, 301: -100.0})
 
@@ -152,7 +154,20 @@ def test_what_cannot_be_replayed_is_a_sentence(tiny_target: Path, tmp_path: Path
     alone = ("llama-server", "-m", str(tiny_target), "-np", "1")
     assert unreplayable(Launch(alone, {}), CURRENT, ()) is None
     assert "share its batches" in (unreplayable(Launch((*alone, "-np", "4"), {}), CURRENT, ()) or "")
-    assert "no logits" in (unreplayable(Launch((*alone, "--backend-sampling"), {}), CURRENT, ()) or "")
+    assert "no logits" in (unreplayable(Launch((*alone, "-bs"), {}), CURRENT, ()) or "")
+    mixture = tmp_path / "mixture.gguf"
+    writer = GGUFWriter(mixture, "qwen3moe")
+    writer.add_expert_count(8)
+    writer.add_expert_used_count(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    experts = ("llama-server", "-m", str(mixture), "-np", "1", "-ngl", "0")
+    depth_6, depth_7 = (("--spec-type", "draft-simple", "--spec-draft-n-max", depth) for depth in "67")
+    assert unreplayable(Launch((*experts, *depth_6), {}), CURRENT, ()) is None
+    assert unreplayable(Launch((*experts, *depth_6), {}), CURRENT, ("Vulkan0: GPU",)) is None  # nothing is offloaded
+    assert "expert" in (unreplayable(Launch((*experts, *depth_7), {}), CURRENT, ()) or "")
+    assert "expert" in (unreplayable(Launch((*experts[:-1], "9", *depth_6), {}), CURRENT, ("Vulkan0: GPU",)) or "")
     server = tmp_path / "bin" / "llama-server"
     server.parent.mkdir()
     server.touch()
