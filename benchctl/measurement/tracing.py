@@ -98,7 +98,7 @@ def _trace(run: RunData, prepared: Prepared, prompts: int, tokens: int, notice: 
     if not costs.widths and len(prepared.setups) == 1 and prepared.of_baseline.engine.model_format == "gguf":
         notice("timing a verify by its width")
         try:
-            widths = measure_at_kernels(prepared, lambda text, done, total: notice(text))
+            widths = measure_at_kernels(prepared, lambda text, done, total: None)
             if widths.steady:
                 costs.widths = [WidthTime(width=int(unit.width), seconds=unit.seconds, count=unit.count)
                                 for unit in widths.curve]  # fmt: skip
