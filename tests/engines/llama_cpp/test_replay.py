@@ -110,6 +110,23 @@ def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
 
 
 @pytest.mark.engine
+def test_noise_of_the_widths_is_none_in_the_widths_themselves(
+    replays: Replays, llama_server: Path, tmp_path: Path
+) -> None:
+    """Penalties keep the answer among near-ties, and with them read token by token the target leaves it."""
+    path = {model.name: model.path for model in bundled_models()}
+    file = tmp_path / "q4_k.gguf"
+    quantize = [llama_server.with_name("llama-quantize"), path["tiny-transformer"], file, "Q4_K", "1"]
+    subprocess.run(quantize, check=True, capture_output=True)
+    models = ResolvedPair(resolved(file), resolved(path["tiny-transformer"]))
+    sampling = Sampling(max_tokens=400, presence_penalty=2.0, frequency_penalty=2.0, ignore_eos=True)
+    answer, replayer = replays(arm_of("draft-simple", max=6), models, sampling)
+    assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []
+    alone = replayer.replay(answer.prompt, answer.tokens, [(0, 0)] * (len(answer.tokens) - 1))
+    assert alone or any("AMX" in line for line in replayer.log_tail(10_000))  # whose kernels know no width
+
+
+@pytest.mark.engine
 def test_a_head_that_reads_the_targets_states_is_read_again_with_its_snapshots(replays: Replays) -> None:
     path = {model.name: model.path for model in bundled_models()}
     models = ResolvedPair(resolved(path["tiny-sequential"]), None)
