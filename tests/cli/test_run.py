@@ -124,6 +124,8 @@ def test_a_run_from_recipe_to_verdict(tmp_path: Path) -> None:
         (1, "spec"),
         (1, "baseline"),
     ]
+    canaries = [c.canary for c in data.manifest.cells]
+    assert [(c.requests, c.exact, c.same) for c in canaries if c] == [(1, True, True)] * 4, "asked again, unmeasured"
     states = {c.arm: c.attestation.state for c in data.manifest.cells if c.attestation}
     assert states == {"baseline": "off", "spec": "active"}
     baseline = [r for r in data.records if r.label == "baseline"]
