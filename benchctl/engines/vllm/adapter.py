@@ -34,6 +34,12 @@ class VllmSpec(CachingEngineSpec):
 
     kind: Literal["vllm"] = Field(description="vLLM's server.")
     dtype: Dtype = Field(default="auto", description="Precision of the weights; auto: the model's own.")
+    max_num_seqs: int | None = Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description="Requests that vLLM plans for; null: its own (CPU: concurrency).",
+    )
 
 
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:

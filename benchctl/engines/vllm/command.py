@@ -36,7 +36,7 @@ _RESERVED = reserved(
         "engine.context": "--max-model-len",
         "engine.dtype": "--dtype",
         "engine.prefix_caching": "--enable-prefix-caching",
-        "concurrency": "--max-num-seqs",
+        "engine.max_num_seqs": "--max-num-seqs",
         "arms[].speculation": "--speculative-config -sc --spec-method --spec-model --spec-tokens",
         "nothing (benchctl talks to its own server on loopback)": "--host --port --uds --root-path --api-key "
         "--ssl-keyfile --ssl-certfile --served-model-name --config --headless --api-server-count",
@@ -57,7 +57,7 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
         ["--served-model-name", MODEL_NAME],
         ["--max-model-len", str(engine.context)],
         ["--dtype", engine.dtype],
-        ["--max-num-seqs", str(max(1, arm.concurrency))],
+        *_most_requests(package, engine, arm),
         ["--seed", "0"],
         ["--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"],
         ["--enable-per-request-metrics"],
@@ -75,6 +75,16 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
     replaced = {_positive(argument) for argument in theirs if IS_OPTION.match(argument)}
     arguments = [argument for setting in settings if _positive(setting[0]) not in replaced for argument in setting]
     return (str(program), "serve", str(models.target.path), *arguments, *theirs)
+
+
+def _most_requests(package: Package, engine: VllmSpec, arm: Arm) -> list[list[str]]:
+    """Return `--max-num-seqs`, which decides the batch sizes of CUDA graphs and the room for recurrent states.
+
+    On a GPU it is vLLM's own default, as it is served, or the recipe's; never fewer than benchctl sends at a time.
+    """
+    if engine.max_num_seqs is None and not package.cpu:
+        return []
+    return [["--max-num-seqs", str(max(engine.max_num_seqs or 1, arm.concurrency))]]
 
 
 def _positive(option: str) -> str:

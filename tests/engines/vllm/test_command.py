@@ -40,11 +40,16 @@ def test_a_baseline_in_full(package: Make, folder: Make) -> None:
 def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
     spec = VllmSpec(kind="vllm", args=["--block-size", "32"])
     arm = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4), concurrency=8)
-    argv = command_line(PROGRAM, package(platform="cuda"), spec, arm, ResolvedPair(folder("target"), None))
+    models = ResolvedPair(folder("target"), None)
+    argv = command_line(PROGRAM, package(platform="cuda"), spec, arm, models)
     options = dict(itertools.pairwise(argv))
     assert options["--speculative-config"] == '{"method": "ngram", "num_speculative_tokens": 4}'
     assert options["--per-request-spec-decode-metrics"] == "detailed"
-    assert options["--max-num-seqs"] == "8"
+    assert "--max-num-seqs" not in argv, "graphs have the batch sizes of what is served, not of what is measured"
+    for planned, requests in ((64, "64"), (4, "8")):
+        spec = VllmSpec(kind="vllm", max_num_seqs=planned)
+        planned_for = command_line(PROGRAM, package(platform="cuda"), spec, arm, models)
+        assert planned_for[planned_for.index("--max-num-seqs") + 1] == requests
     assert "--enforce-eager" not in argv  # a GPU is measured with its graphs
     assert argv[-2:] == ("--block-size", "32")
 
