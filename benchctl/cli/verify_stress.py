@@ -42,6 +42,10 @@ def verify_stress(
     prompts: options.Prompts = None,
     limit: options.Limit = None,
     settings: options.Settings = None,
+    url: Annotated[str | None, options.of_models(metavar="URL", help="A server without speculation.")] = None,
+    arm_url: Annotated[
+        str | None, options.of_models(metavar="URL", help="With --url: a server that speculates.")
+    ] = None,
     arm: options.OnlyArms = None,
     only: Annotated[
         str | None, typer.Option(metavar="SCENARIOS", help="Of canary, cache, crowd, sessions, constraint.")
@@ -84,7 +88,7 @@ def verify_stress(
         if subject_of(subject or (), target, draft)[1] is not None and not sweep:
             depth = depth or "4"  # an arm and its control
         named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
-        context = requested_recipe(named, out, trust=trust_recipe)
+        context = requested_recipe(named, out, trust=trust_recipe, url=url, arm_url=arm_url)
         recipe = stressed_recipe(keep_only(context.recipe, arm) if arm else context.recipe)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             prepared = context.prepare(engine_binary, models_dir, lambda note: show(note, 0, 0), recipe)

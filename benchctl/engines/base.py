@@ -447,8 +447,9 @@ class ServerInUse(Server, Protocol):
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return path and JSON of an unstreamed request for the answer that `complete`, or `listed`, returns."""
 
-    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken]:
-        """Answer with the log probabilities of each token and of so many likeliest ones. Raises EngineError."""
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken] | None:
+        """Answer with the log probabilities of each token and of so many likeliest ones; `None` where benchctl cannot
+        read them. Raises EngineError."""
 
 
 class Comparer(Protocol):

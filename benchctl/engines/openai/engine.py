@@ -215,6 +215,10 @@ class OpenAiEngine:
             speculation = f"{' + '.join(arm.speculation.types)}{depth}"
         return EndpointLaunch((), {}, url=url, overlapping=arm.overlapping, model=model, speculation=speculation)
 
+    def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the same endpoint, which has its own defaults already, for several requests at a time."""
+        return self.launch(arm.model_copy(update={"concurrency": max(2, arm.concurrency)}), models)
+
     def tool(self, name: str) -> Path:
         """There is none."""
         raise EngineError(f"An endpoint has no program {name}.", kind="launch", fix="Name a model that it serves.")

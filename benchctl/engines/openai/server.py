@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Launch, Ledger, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Launch, Ledger, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import (
     CompletionReader,
     StreamedAnswer,
@@ -92,7 +92,7 @@ def request_body(
         body["cache_salt"] = uuid.uuid4().hex
     elif family == "sglang":  # its chat route does not stream ids
         body |= {"return_spec_tokens_details": True, "return_token_ids": chat is None or not stream}
-    return body
+    return body | prompt.settings
 
 
 _NO_SUCH_ROUTE = frozenset({404, 405, 501})
@@ -194,6 +194,28 @@ class EndpointServer:
             engine_decode_s=decode_s if n_predicted > 1 else None,
             token_gap=None if complete_ids else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
+
+    @property
+    def slots(self) -> int | None:
+        """It is not known."""
+        return None
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return a prompt with the server's cache or without it, where a request can choose that; slots are its own."""
+        chosen: dict[str, dict[str, object]] = {
+            "llama.cpp": {"cache_prompt": cached},
+            "vllm": {"cache_salt": "benchctl" if cached else uuid.uuid4().hex},
+        }
+        return replace(prompt, settings=prompt.settings | chosen.get(self._at_start.family or "", {}))
+
+    def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
+        """Return the request."""
+        body = request_body(prompt, self._launch.model, sampling, self._at_start.family, stream=False)
+        return self._path(prompt).removeprefix(self._address.root), body
+
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken] | None:
+        """Return nothing: the API's lists have no token ids."""
+        return None
 
     def _ledger(self, answer: StreamedAnswer, before: MetricsReading | None, n_predicted: int) -> Ledger:
         """Return the answer's ledger, and count it among what was observed."""

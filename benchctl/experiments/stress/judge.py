@@ -22,7 +22,7 @@ from benchctl.experiments.stress.stored import Divergence, Played, StressAnswer,
 StressWord = Literal["violation", "fails", "undetermined", "stable", "not exercised", "control unstable"]
 """Never “lossless”: a test of states that were provoked shows nothing of others."""
 InvalidCode = Literal["schema", "stop string passed", "ended before its stop string", "log probabilities"]
-FACTOR = 3.0
+FACTOR = 2.0
 """A margin may move by so many times the most that was measured: the noise has a longer tail than a short sample."""
 LEAST_NATS = 0.001
 """No smaller margin is taken for a violation: engines print log probabilities with few digits."""
@@ -97,7 +97,7 @@ def divergences(requests: Sequence[Request], arm: Played, control: Played | None
 
 def fork(answer: StressAnswer, other: StressAnswer) -> tuple[int, tuple[int | None, int | None]] | None:
     """Return where two answers to the same prompt differ and the tokens there; `None` where they do not."""
-    if other.error is not None or answer.prompt != other.prompt:
+    if other.error is not None or answer.prompt_sha256 != other.prompt_sha256:
         return None
     if answer.token_ids is None or other.token_ids is None:
         index = _first_difference(answer.text, other.text)

@@ -32,26 +32,29 @@ async def measure_noise(
 ) -> tuple[dict[str, float], int]:
     """Return by state the largest move of a margin, in nats, and how many tokens each was measured on, at least.
 
-    again: the same prompt once more; cached: from the prompt cache; crowd: several at a time. Raises EngineError.
+    again: the same prompt once more; cached: from the prompt cache; crowd: several at a time. Nothing where the server
+    lists no log probabilities. Raises EngineError.
     """
 
-    async def answers(*, cached: bool, clients: int = 1) -> list[list[ListedToken]]:
+    async def answers(*, cached: bool, clients: int = 1) -> list[list[ListedToken] | None]:
         free = asyncio.Semaphore(clients)
 
-        async def one(prompt: Rendered) -> list[ListedToken]:
+        async def one(prompt: Rendered) -> list[ListedToken] | None:
             async with free:
                 return await server.listed(server.in_use(prompt, cached=cached), sampling, LIKELIEST)
 
         return list(await asyncio.gather(*map(one, prompts)))
 
     cold = await answers(cached=False)
+    if None in cold:
+        return {}, 0
     again = await answers(cached=False)
     await answers(cached=True)
     states = {"again": again, "cached": await answers(cached=True)}
     if (server.slots or 0) > 1:
         states["crowd"] = await answers(cached=False, clients=CLIENTS)
     moves = {
-        name: [move for pair in zip(cold, state, strict=True) for move in moved(*pair)]
+        name: [move for pair in zip(cold, state, strict=True) for move in moved(*(side or [] for side in pair))]
         for name, state in states.items()
     }
     known = {name: max(values) for name, values in moves.items() if values}

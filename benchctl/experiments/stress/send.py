@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchctl.data.record import sha256_text
 from benchctl.engines.base import Rendered, ServerInUse
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.plan import SCHEMA, Request, Wave, prompt_of
@@ -52,8 +53,9 @@ class Sender:
 
         async def one(request: Request, prompt: Rendered) -> None:
             async with free:
-                if not self.over:
-                    self.answers[request.id] = await self._answer(request, prompt)
+                answer = None if self.over else await self._answer(request, prompt)
+                if answer is not None:
+                    self.answers[request.id] = answer
 
         await asyncio.gather(*(one(request, prompt) for request, prompt in rendered if prompt is not None))
 
@@ -70,7 +72,9 @@ class Sender:
             schema = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
             prompt = prompt.model_copy(update={"response_format": schema})
         rendered = self.server.render(prompt)
-        if request.drop or added:
+        if request.drop or request.half_answer_of:
+            if not (rendered.token_ids and (added or request.drop)):
+                return None  # this server takes texts alone
             ids = (*rendered.token_ids[: len(rendered.token_ids) - request.drop], *added[: len(added) // 2])
             rendered = replace(rendered, text="", token_ids=ids)
         if stop:
@@ -86,15 +90,19 @@ class Sender:
         start = int(len(text) * request.stop.start)
         return text[start : start + request.stop.length].strip("\ufffd") or None
 
-    async def _answer(self, request: Request, prompt: Rendered) -> StressAnswer:
+    async def _answer(self, request: Request, prompt: Rendered) -> StressAnswer | None:
+        """Return the answer; `None` where it was to list log probabilities and this server's cannot be read."""
         sampling = self.sampling.model_copy(update={"max_tokens": request.tokens})
         self.sent.append(self.server.request_of(prompt, sampling, LIKELIEST if request.listed else 0))
         sent_at = time.perf_counter()
-        answer = StressAnswer(started_s=sent_at - self.began, prompt=prompt.token_ids)
+        sha256 = sha256_text(prompt.text or repr(prompt.token_ids))
+        answer = StressAnswer(started_s=sent_at - self.began, prompt_sha256=sha256, prompt=prompt.token_ids)
         answer.stop = next(iter(prompt.settings.get("stop", ())), None)
         try:
             if request.listed:
                 tokens = await self.server.listed(prompt, sampling, LIKELIEST)
+                if tokens is None:
+                    return None
                 answer.token_ids = tuple(token.token for token in tokens)
                 answer.logprobs = tuple(token.logprob for token in tokens)
                 answer.listed = tuple(len(token.likeliest) for token in tokens)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from benchctl.data.writer import LOGS, folder_lock
 from benchctl.engines.base import EngineInUse, Launch, Rendered, Scorer, ScoringEngine, ServerInUse
-from benchctl.errors import UsageError
+from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.stress.judge import divergences, judge_stress
 from benchctl.experiments.stress.noise import measure_noise
 from benchctl.experiments.stress.plan import Material, Plan, ProcessPlan, ScenarioName, make_plan, prompt_of, turns_of
 from benchctl.experiments.stress.reproduce import reproduce
 from benchctl.experiments.stress.send import Sender
 from benchctl.experiments.stress.stored import FOLDER, Divergence, Played, StressAnswer, StressTest, write_stress
-from benchctl.measurement.cell import fresh_log, running, scoring
+from benchctl.measurement.cell import fresh_log, running
 from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import by_turns
 from benchctl.measurement.prepare import Prepared
@@ -153,6 +153,8 @@ class _Session:
             self._compare(target)
             self.keep("started")
             wrong = [result for result in judge_stress(self._test) if result.verdict in ("violation", "fails")]
+            if any(launch.url is not None for launch in self._used.launches.values()):
+                wrong = []  # an endpoint keeps its state, so no attempt would begin as the first did
             for result in wrong:
                 self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
                 seconds = max(30.0, min(self._left_s, 0.2 * self._settings.budget_s)) / len(wrong)
@@ -219,7 +221,13 @@ class _Session:
             yield None
             return
         log = fresh_log(self._folder, "scored-target")[1]
-        with scoring(setup.engine, self._prepared.launches[self._baseline], log, self._sampling) as target:
+        try:
+            target = setup.engine.start_scorer(self._prepared.launches[self._baseline], log, self._sampling)
+        except EngineError as error:
+            self._test.unscored = error.what
+            yield None
+            return
+        with running(target, log):
             yield target
 
     def _compare(self, target: Scorer | None) -> None:

@@ -28,6 +28,8 @@ class StressAnswer(Part):
     """When it was sent, by benchctl's clock."""
     decoded_s: tuple[float, float] | None = None
     """From its first token to its last, by the same clock."""
+    prompt_sha256: str = ""
+    """Of the prompt as it was sent, without settings."""
     prompt: tuple[int, ...] = ()
     """The token ids of the prompt, where the engine reports them."""
     token_ids: tuple[int, ...] | None = None

@@ -1,0 +1,63 @@
+"""`benchctl verify-stress` as a user runs it: two open faults of the pinned llama-server, and wrong command lines.
+
+EAGLE-3 fails where a conversation goes on after another one, with the host cache that llama-server has by default; and
+every type of speculation leaves out log probabilities. A build that mends either needs another fault here.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.benchctl_process import benchctl
+
+verify = partial(benchctl, "verify-stress")
+PAIR = ("bundled:tiny-sequential", "bundled:tiny-sequential-eagle3", "--type", "draft-eagle3")
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
+    small = ("--only", "sessions,constraint", "--budget", "12s", "--set", "engine.threads=1")
+    done = verify(*PAIR, *small, "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    sessions, constraint = document["results"]
+    assert (sessions["scenario"], sessions["verdict"]) == ("sessions", "fails")
+    assert sessions["control"]["errors"] == 0
+    assert (constraint["scenario"], constraint["verdict"]) == ("constraint", "violation")
+    assert {item["code"] for item in constraint["invalid"]} == {"log probabilities"}
+    shortest = {plan["scenario"]: plan for plan in document["reproductions"]}
+    assert "speculative batch" in shortest["sessions"]["shows"]
+    assert len(shortest["sessions"]["requests"]) <= 4
+    assert shortest["sessions"]["shown"] == 3
+    command = shortest["sessions"]["command"]
+    assert not {"-np", "-b", "--cache-ram", "--no-context-shift"} & {*command}, "the server's own defaults"
+    offline = verify("--offline", document["folder"], cwd=tmp_path)
+    assert offline.returncode == 1
+    assert "curl -s http://127.0.0.1:8080/completion" in offline.stdout
+    assert "lossless" not in offline.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((*PAIR, "--only", "canary,crowds"), 2, "There is no scenario 'crowds'"),
+        ((*PAIR, "--budget", "soon"), 2, "Expected a time such as 10m"),
+        (("--offline", "."), 2, "no stress test here"),
+        ((), 2, "Name either a recipe or a target"),
+        (("plain.yaml",), 2, "no arm that speculates"),
+        (("--url", "http://127.0.0.1:1/v1"), 2, "--arm-url"),
+        (("--offline", "damaged"), 4, "stress test"),
+    ],
+)
+def test_a_wrong_command_line(tmp_path: Path, words: tuple[str, ...], code: int, message: str) -> None:
+    plain = 'name: plain\nmodels: {target: {source: "bundled:tiny-hybrid"}}\nprompts: {suite: tiny.json}\n'
+    (tmp_path / "plain.yaml").write_text(plain + "arms: [{name: baseline}]\n")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "stress.json").write_text('{"schema": 1}')
+    done = verify(*words, cwd=tmp_path)
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr

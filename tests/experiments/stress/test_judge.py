@@ -1,0 +1,209 @@
+"""Every verdict of a stress test, on answers that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from benchctl.experiments.stress.counters import exercised
+from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge_stress, limit_of, one_sided
+from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave
+from benchctl.experiments.stress.stored import Played, StressAnswer, StressTest
+from benchctl.words.stress import conclusion
+from tests.analysis.conftest import build_manifest
+
+PROMPTS = 12
+Change = Callable[[str, StressAnswer], None]
+
+
+def request(number: int, unit: str | None, **more: object) -> Request:
+    return Request(id=f"r{number}", unit=unit, turns=(Turn(text=f"{unit}"),), tokens=4, **more)
+
+
+REPEATED = [request(number, f"p{number % PROMPTS}") for number in range(2 * PROMPTS)]
+"""Every prompt twice: the first askings, then the second ones."""
+
+
+def answers(requests: list[Request], change: Change = lambda name, answer: None, accepted: int = 6) -> Played:
+    made = Played()
+    for number, asked in enumerate(requests):
+        answer = StressAnswer(
+            started_s=number,
+            decoded_s=(number, number + 0.5),
+            prompt_sha256=asked.unit or "",
+            prompt=(1, 2),
+            token_ids=(7, 8, 9),
+            text="abc",
+            finish="length",
+            cached=2,
+            drafted=10,
+            accepted=accepted,
+        )
+        change(asked.id, answer)
+        made.answers[asked.id] = answer
+    return made
+
+
+def judged(
+    arm: Played,
+    control: Played | None = None,
+    requests: list[Request] = REPEATED,
+    scenario: ScenarioName = "canary",
+    gaps: dict[str, float] | None = None,
+    **more: object,
+) -> ScenarioResult:
+    """Judge an arm; `gaps`: the scores of divergences by request."""
+    manifest = build_manifest({"off": None, "spec": {"type": "draft-simple"}}, 1, 1, baseline="off")
+    process = ProcessPlan(scenario=scenario, name=scenario, waves=(Wave(requests=tuple(requests)),))
+    control = control or answers(requests)
+    played = {"off": control, "spec": arm}
+    for name, side in played.items():
+        side.divergences = divergences(requests, side, None if name == "off" else control)
+        for divergence in side.divergences:
+            divergence.gap = (gaps or {}).get(divergence.request)
+    settings = {"noise": {"crowd": 0.01}, "slots": 4} | more
+    plan = Plan(seed=1, size=1, processes=(process,))
+    (result,) = judge_stress(StressTest(manifest=manifest, plan=plan, played=played, **settings))
+    assert result.verdict in ("not exercised",) or conclusion(result.verdict, scenario, result.model_dump())
+    return result
+
+
+def changed(*names: str) -> Change:
+    def change(name: str, answer: StressAnswer) -> None:
+        if name in names:
+            answer.token_ids = (7, 5, 9)
+
+    return change
+
+
+def test_equal_answers_are_stable() -> None:
+    result = judged(answers(REPEATED))
+    assert (result.verdict, result.units, result.changed, result.p) == ("stable", PROMPTS, 0, 1.0)
+
+
+def test_one_divergence_beyond_the_noise_is_a_violation() -> None:
+    arm = answers(REPEATED, changed("r15"))
+    assert judged(arm, gaps={"r15": 0.019}).verdict == "stable", "within twice the noise"
+    result = judged(arm, gaps={"r15": 0.021})
+    assert result.verdict == "violation"
+    assert result.shown is not None
+    assert (result.shown.index, result.shown.tokens, result.shown.reference) == (1, (5, 8), "r3")
+    assert "0.021 nats" in conclusion("violation", "canary", result.model_dump())
+
+
+def test_a_divergence_from_the_control_counts_too() -> None:
+    """A fault that is there from the first answer on changes nothing between two askings."""
+    arm = answers(REPEATED, changed("r3", "r15"))
+    result = judged(arm, gaps={"r3": 1.0, "r15": 1.0})
+    assert (result.verdict, result.changed) == ("violation", 0)
+    assert result.shown is not None
+    assert result.shown.against == "control"
+
+
+def test_many_small_divergences_are_a_violation() -> None:
+    names = [f"r{number}" for number in range(PROMPTS, PROMPTS + 7)]
+    gaps = dict.fromkeys(names, 0.001)
+    result = judged(answers(REPEATED, changed(*names)), gaps=gaps)
+    assert (result.verdict, result.arm_alone, result.needed) == ("violation", 7, 7)
+    assert result.p == pytest.approx(2**-7)
+    few = judged(answers(REPEATED, changed(*names[:4])), gaps=gaps)
+    assert few.verdict == "undetermined"
+    assert "From 7 on" in conclusion("undetermined", "canary", few.model_dump())
+    both = judged(answers(REPEATED, changed(*names)), answers(REPEATED, changed(*names)), gaps=gaps)
+    assert (both.verdict, both.arm_alone, both.changed) == ("stable", 0, 7), "the control changes as often"
+
+
+def fails(*names: str, ended: bool = False) -> Change:
+    def change(name: str, answer: StressAnswer) -> None:
+        if name in names:
+            answer.error, answer.ended = "HTTP 500", ended
+
+    return change
+
+
+def test_errors_count_first() -> None:
+    result = judged(answers(REPEATED, fails("r15", ended=True)))
+    assert (result.verdict, result.failures, result.aborts) == ("fails", ["r15"], 1)
+    assert "ended 1 time" in conclusion("fails", "canary", result.model_dump())
+    same = judged(answers(REPEATED, fails("r15")), answers(REPEATED, fails("r15")))
+    assert (same.verdict, same.failures) == ("control unstable", [])
+
+
+def test_a_control_that_changes_is_no_reference() -> None:
+    control = answers(REPEATED, changed("r15"))
+    assert judged(answers(REPEATED), control, gaps={"r15": 2.0}).verdict == "control unstable"
+
+
+def test_a_cause_that_was_not_seen_is_not_exercised() -> None:
+    def without(name: str, answer: StressAnswer) -> None:
+        answer.cached = None
+
+    assert judged(answers(REPEATED, accepted=8)).exercised.lacking == ["rejected"]
+    assert judged(answers(REPEATED, without), scenario="cache").verdict == "not exercised"
+    assert judged(answers(REPEATED), scenario="crowd").exercised.lacking == ["crowd"]
+    assert judged(answers(REPEATED, lambda _, answer: setattr(answer, "drafted", 0))).exercised.lacking == ["drafted"]
+    assert judged(answers(REPEATED[:PROMPTS]), requests=REPEATED[:PROMPTS]).exercised.lacking == ["repeated"]
+
+
+def test_a_crowd_is_seen_by_the_clock_and_its_acceptance_beside_that_alone() -> None:
+    def at_once(name: str, answer: StressAnswer) -> None:
+        if int(name[1:]) >= PROMPTS:
+            answer.decoded_s, answer.accepted = (100.0, 101.0), 1
+
+    shown = exercised("crowd", REPEATED, answers(REPEATED, at_once).answers, 4)
+    assert (shown.most_at_once, shown.lacking) == (PROMPTS, [])
+    assert (shown.acceptance_alone, shown.acceptance) == (0.6, 0.1)
+    assert exercised("crowd", REPEATED, answers(REPEATED, at_once).answers, 1).lacking == ["crowd"]
+
+
+def test_without_known_noise_no_single_divergence_is_evidence() -> None:
+    result = judged(answers(REPEATED, changed("r15")), gaps={"r15": 5.0}, noise={})
+    assert (result.verdict, result.limit) == ("undetermined", None)
+    assert limit_of(StressTest.model_construct(noise={"again": 0.0})) == 0.001
+
+
+PLAIN = request(0, "p0")
+STOP = Stop(answer_of="r0", start=0.5, length=1)
+KEPT = '{"name": "Ann", "age": 5, "tags": ["red", "blue"]}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong", "right", "code"),
+    [
+        ({"by_schema": True}, {"text": KEPT[:-1], "finish": "stop"}, {"text": KEPT, "finish": "stop"}, "schema"),
+        ({"by_schema": True}, {"text": KEPT.replace("red", "pink"), "finish": "stop"}, {"text": KEPT}, "schema"),
+        ({"stop": STOP}, {"text": "abc"}, {"text": "a"}, "stop string passed"),
+        ({"stop": STOP}, {"text": ""}, {"text": "a"}, "ended before its stop string"),
+        ({"listed": True}, {"listed": (5, 0, 5)}, {"listed": (5, 5, 5)}, "log probabilities"),
+    ],
+)  # fmt: skip
+def test_invalid_answers(
+    asked: dict[str, object], wrong: dict[str, object], right: dict[str, object], code: str
+) -> None:
+    requests = [PLAIN, request(1, None, **asked), request(2, "p0")]
+
+    def given(values: dict[str, object]) -> Change:
+        def change(name: str, answer: StressAnswer) -> None:
+            if name == "r1":
+                for key, value in ({"stop": "b"} | values).items():
+                    setattr(answer, key, value)
+
+        return change
+
+    result = judged(answers(requests, given(wrong)), answers(requests, given(right)), requests, "constraint")
+    assert (result.verdict, [item.code for item in result.invalid]) == ("violation", [code])
+    same = judged(answers(requests, given(wrong)), answers(requests, given(wrong)), requests, "constraint")
+    assert same.invalid == [], "the target alone does the same"
+
+
+def test_histories_that_differ_are_not_compared() -> None:
+    arm = answers(REPEATED, changed("r15"))
+    arm.answers["r15"].prompt_sha256 = "another history"
+    assert judged(arm).changed == 0
+
+
+def test_one_sided() -> None:
+    assert one_sided(0, 0) == 1.0
+    assert one_sided(5, 0) == pytest.approx(1 / 32)
+    assert one_sided(2, 1) == pytest.approx(0.5)

@@ -1,0 +1,96 @@
+"""The plan of a stress test is a pure function; a failing one gets shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchctl.experiments.stress.plan import SCENARIOS, Material, Plan, Request, Turn, make_plan, prompt_of
+from benchctl.experiments.stress.shrink import leading_up, needs, only, shrink
+
+MATERIAL = Material(
+    prompts=tuple((Turn(text=f"Question {i}, long enough to be cut in two halves?"),) for i in range(12)),
+    load=tuple(f"Other {i}" for i in range(9)),
+    passage="words " * 900,
+)
+
+
+def plan(size: float = 1.0, seed: int = 1) -> Plan:
+    return make_plan(SCENARIOS, seed, size, MATERIAL)
+
+
+def everything(made: Plan) -> list[Request]:
+    return [request for process in made.processes for request in process.requests]
+
+
+def test_a_seed_and_a_size_make_the_plan() -> None:
+    assert plan() == plan()
+    assert plan() != plan(seed=2)
+    assert len(everything(plan(0.15))) < len(everything(plan())) / 3
+    ids = [request.id for request in everything(plan())]
+    assert len(ids) == len({*ids})
+
+
+def test_a_request_is_made_of_earlier_answers_only() -> None:
+    for size in (1.0, 0.15):
+        earlier: set[str] = set()
+        by_id = {request.id: request for request in everything(plan(size))}
+        for request in by_id.values():
+            assert earlier >= {*needs(request, by_id)}
+            earlier.add(request.id)
+
+
+def test_every_scenario_asks_the_same_thing_again() -> None:
+    for size in (1.0, 0.15):
+        for scenario in SCENARIOS:
+            requests = plan(size).of(scenario)
+            first: dict[str, Request] = {}
+            again = 0
+            for request in requests:
+                if request.unit is not None:
+                    other = first.setdefault(request.unit, request)
+                    again += other is not request
+                    same = ("turns", "tokens", "drop", "half_answer_of", "by_schema")
+                    assert all(getattr(other, name) == getattr(request, name) for name in same)
+            assert again >= 2, scenario
+
+
+def test_slots_are_first_used_in_different_orders() -> None:
+    orders = set()
+    for process in plan().processes:
+        if process.scenario == "crowd":
+            orders.add(tuple(request.slot for request in process.requests if request.slot is not None))
+            assert {wave.clients for wave in process.waves} == {1, 4}
+    assert len(orders) > 1
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+
+
+def test_a_conversation_goes_on_from_the_servers_own_answers() -> None:
+    later = next(request for request in plan().of("sessions") if len(request.turns) > 1)
+    answered = next(turn.answer_of for turn in later.turns if turn.answer_of)
+    prompt = prompt_of(later.turns, {answered: "It said so."}, raw=False)
+    assert [message.role for message in prompt.messages or ()] == ["user", "assistant", "user"]
+    assert "It said so." in (prompt_of(later.turns, {answered: "It said so."}, raw=True).prompt or "")
+
+
+def test_what_is_not_needed_goes() -> None:
+    asked: list[Sequence[str]] = []
+
+    def shows(names: Sequence[str]) -> bool:
+        asked.append(names)
+        return {"c", "k"} <= {*names}
+
+    assert shrink("abcdefghijklm", shows) == ["c", "k"]
+    assert len(asked) < 40
+    assert shrink([], shows) == []
+    assert shrink("ab", lambda names: True) == []
+
+
+def test_the_requests_before_a_failing_one_are_kept_in_their_waves() -> None:
+    process = next(process for process in plan().processes if process.scenario == "crowd")
+    crowd = process.waves[1].requests
+    waves = leading_up(process, crowd[5].id)
+    assert len(waves) == 2
+    assert waves[1].requests == crowd[:9], "what may have been in flight with it, too"
+    kept = only(waves, [crowd[5].id])
+    assert [wave.requests for wave in kept] == [(crowd[5],)]
+    assert kept[0].clients == 4
