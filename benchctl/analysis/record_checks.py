@@ -17,6 +17,7 @@ from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, Fact, SelfConsistency, SpeedUp
 from benchctl.data.cell import MemoryRecord, WatchRecord
 from benchctl.data.integrity import Integrity
+from benchctl.recipes.speculation import DRAFTS
 from benchctl.text import percent
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ ENOUGH_ANSWERS = 4
 """With fewer, equal counts at two depths are chance."""
 REPEATED = 0.5
 """Share of an answer from which on a repeated phrase is named."""
+ENOUGH_DRAFTED = 100
+"""Draft tokens from which on a share of accepted ones that is next to nothing is no chance."""
+DEAD = 0.02
+"""A draft model or head of which fewer are accepted does not draft for this target. The worst that works has 20 %."""
 NAMED = 3
 """Cases that a warning lists; the others are counted."""
 
@@ -204,6 +209,9 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
         attested = attestations(frame, arm)
         if attested and attested[0].state == "idle":
             yield observation("never-fired", arm, "nothing")
+        drafted, accepted = (float(np.nansum(column[of_arm])) for column in (counters.drafted, counters.accepted))
+        if drafted >= ENOUGH_DRAFTED and accepted < DEAD * drafted and drafts_with_a_model(frame, arm):
+            yield observation("dead-drafter", arm, "rejected", drafted=int(drafted), accepted=int(accepted))
         if attested and attested[0].state == "unverified":
             code = "text" if attested[0].reason else "not shown"
             yield observation("unverified", arm, code, text=attested[0].reason)
@@ -212,6 +220,12 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
             deep = _deeper(frame, counters, frame.rows(number), limit)
             if len(deep):
                 yield observation("depth-ignored", arm, "deeper", limit=limit, records=_named(frame, deep))
+
+
+def drafts_with_a_model(frame: Frame, arm: str) -> bool:
+    """Whether an arm drafts with a model or a head, not by copying text, whose share may well be next to nothing."""
+    identity = identity_of(frame.manifest, arm)
+    return identity is not None and any(kind in DRAFTS for kind in identity.types) and not identity.lossy
 
 
 def check_depths(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:

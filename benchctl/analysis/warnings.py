@@ -41,6 +41,7 @@ KINDS = (
     "quantization-differs", "vocabulary-differs", "context-too-short", "preflight-failed", "failed-cell",
     "missing-records", "searched", "damaged-records", "few-blocks", "unverified", "baseline-speculates",
     "baseline-not-reproducible", "repeat-differs", "baseline-endings", "unequal-work", "empty-answer", "never-fired",
+    "dead-drafter",
     "depth-ignored", "depth-without-effect", "repeated-prompts", "repeating-answers", "contradicted-count",
     "contradictory-counters", "token-ids-withheld", "first-event", "clock-mismatch", "spilled", "swapping",
     "throttling", "high-load", "pause", "unsteady", "clock-jump", "disturbed-cell", "drift", "not-filled",

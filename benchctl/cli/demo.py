@@ -37,6 +37,7 @@ def demo(
     from benchctl.models.shipped import padded_file, padded_model
 
     _engine(cuda=cuda, metal=metal, cpu=cpu)
+    typer.echo(_SETTINGS, err=True)
     answers = [("The bundled target, 9 MB of weights", _measured(RECIPE, out, blocks))]
     try:
         size = padded_model(WIDE).stat().st_size
@@ -56,6 +57,9 @@ def demo(
     typer.echo("For your own models: benchctl run TARGET.gguf DRAFT.gguf")
 
 
+_SETTINGS = """\
+Measured are a target of 9 MB alone (baseline), with a draft model that proposes 8 tokens at a time (spec_d8), and with
+n-grams that copy what was seen before (ngram). Each repetition (block) starts fresh engines."""
 _WHY = {
     "pays": "a step takes as long as reading the weights, and verifying several tokens reads them once",
     "does not pay": "drafting and verifying cost more than the steps that they save",
@@ -64,15 +68,18 @@ _WHY = {
 
 
 def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
-    """Run a recipe, verify its answers and write the report, which says what was found."""
+    """Run a recipe, verify its answers, write the report, and print its conclusion and its table."""
     from contextlib import redirect_stdout
     from io import StringIO
+
+    from rich.console import Console
 
     from benchctl.cli.report import report
     from benchctl.cli.run import run
     from benchctl.cli.verify_lossless import verify_lossless
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.judge.run import analyse_run
+    from benchctl.reports.run_summary import print_summary
 
     results = out / "results"
     with redirect_stdout(StringIO()):  # the report says the same
@@ -80,12 +87,18 @@ def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
         newest = resolve_run(recipe, results)
         with suppress(typer.Exit):  # an arm that is not lossless: the report says so
             verify_lossless(str(newest), results=results)
-    report(str(newest), results=results, out=out / "reports")
-    return analyse_run(open_run(newest))
+        report(str(newest), results=results, out=out / "reports")
+    analysis = analyse_run(open_run(newest))
+    print_summary(Console(), analysis, str(newest), counted=False)
+    typer.echo(f"Report: {out / 'reports' / recipe / newest.name / 'index.html'}")
+    return analysis
 
 
 def _answer(analysis: Analysis) -> str:
     """Return whether it pays, by the fastest arm, and whether every answer is the target's, in a sentence."""
+    from benchctl.analysis.outcome import disturbances
+    from benchctl.text import listed
+
     drafted = [verdict for verdict in analysis.verdicts if verdict.arm not in analysis.baselines and verdict.speedup]
     best = max(drafted, key=lambda verdict: verdict.speedup or 0.0, default=None)
     if best is None:
@@ -98,7 +111,9 @@ def _answer(analysis: Analysis) -> str:
     same = "every answer is identical" if outputs == {"identical"} else "NOT every answer is identical"
     if "exact" in outputs and outputs <= {*LOSSLESS}:
         same = "every answer is identical or exact"
-    return f"{answer} ({best.speedup:.2f}× with {best.arm}; {same}): {_WHY[answer]}."
+    disturbed = disturbances(analysis)
+    doubt = f" The machine was {listed(disturbed)}, so another run may say otherwise." if disturbed else ""
+    return f"{answer} ({best.speedup:.2f}× with {best.arm}; {same}): {_WHY[answer]}.{doubt}"
 
 
 def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:

@@ -30,7 +30,8 @@ def fastest(outcome: Outcome, analysis: Analysis) -> str:
         speedup = f", {gain(analysis, setting.arm)}"
     group = next(row for row in outcome.targets if setting.arm in (row.baseline, *row.faster))
     unshown = [arm for arm in group.open if not setting.speculates]
-    shown = "Fastest shown" if unshown else "Fastest"
+    undecided = all(row.interval is None for row in analysis.verdicts)
+    shown = "Fastest in this run" if undecided else "Fastest shown" if unshown else "Fastest"
     rival = f"; whether {listed(unshown[:3])} {plural(len(unshown[:3]), 'is', 'are')} faster is open" if unshown else ""
     rival += "; the quality of the targets' answers is not compared" if len(outcome.targets) > 1 else ""
     close = [f"{setting_name(row, analysis)}, {numbers.rate(row.rate)}" for row in outcome.close]

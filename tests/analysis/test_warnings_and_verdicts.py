@@ -149,6 +149,22 @@ def test_speculation_that_never_fired_is_a_state_of_its_own(
     assert (verdict.reason, verdict.doubt) == ("never fired", "not drafted")
 
 
+@pytest.mark.parametrize(("accepted", "dead"), [(0, True), (3, False)])
+def test_a_drafter_whose_drafts_are_all_rejected_is_dead(
+    make_record: Any, make_run: Any, make_manifest: Any, accepted: int, dead: bool
+) -> None:
+    records = [
+        record.changed(draft_n=40, draft_n_accepted=accepted, rounds=10) if record.label == "spec" else record
+        for record in steady_records(make_record)
+    ]
+    arms = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
+    analysis = analyse_run(make_run(records, make_manifest(arms, 6, 3)))
+    found = [warning for warning in analysis.warnings if warning.id == "dead-drafter"]
+    assert bool(found) == dead
+    if dead:
+        assert seen(found[0]) == "720 tokens were drafted and 0 accepted."
+
+
 def test_a_cell_that_crashed_before_it_drafted_is_not_idle(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     error = {"kind": "crash", "message": "The engine ended with signal SIGABRT."}
     crashed = {"attestation": {"state": "idle", "evidence": []}, "status": "failed", "error": error}
