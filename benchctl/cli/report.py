@@ -40,11 +40,11 @@ def report(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     form: Annotated[
-        Literal["paste", "card"] | None,
+        Literal["paste", "card", "row"] | None,
         typer.Option(
             "--format",
-            metavar="paste|card",
-            help="Print Markdown for a thread, or for a model's page, and write no report.",
+            metavar="paste|card|row",
+            help="Print Markdown for a thread, a model's page, or a table of machines; write no report.",
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every arm, warning and command.")] = False,
@@ -64,11 +64,12 @@ def report(
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if form is not None:
+        from benchctl.reports.community_row import rows
         from benchctl.reports.paste import card, paste
 
         if as_json or open_page or layout is not None:
             raise UsageError("--format prints, and writes no report.", where="--json, --open, --layout")
-        typer.echo({"paste": paste, "card": card}[form](data, analysis))
+        typer.echo({"paste": paste, "card": card, "row": rows}[form](data, analysis))
         return
     if layout is not None:
         from benchctl.experiments.isolate.table import tensors_beside

@@ -70,16 +70,16 @@ def _fastest(analysis: Analysis, damage: Collection[str]) -> str:
     outcome = find_outcome(analysis)
     sentences = [outcome_words.fastest(outcome, analysis)]
     if len(outcome.targets) == 1 or not (analysis.sweep and analysis.sweep.over_axes):
-        told = len(outcome.targets) == 1 and outcome.fastest is not None and outcome.fastest.speculates
+        stated = len(outcome.targets) == 1 and outcome.fastest is not None and outcome.fastest.speculates
         sound = [row for row in analysis.verdicts if row.arm not in damage]
-        sentences.append(_speculation(analysis, sound, told=told))
+        sentences.append(_speculation(analysis, sound, stated=stated))
     return " ".join(filter(None, sentences))
 
 
-def _speculation(analysis: Analysis, verdicts: Sequence[Verdict], *, told: bool = False, brief: bool = False) -> str:
+def _speculation(analysis: Analysis, verdicts: Sequence[Verdict], *, stated: bool = False, brief: bool = False) -> str:
     """What speculation does, of the arms of these verdicts: which are faster, slower or undecided, and on which tasks.
 
-    An arm that did not draft, or is synthetic, says nothing of speculation. `told`: how fast the best is was said.
+    An arm that did not draft, or is synthetic, says nothing of speculation. `stated`: how fast the best is was said.
     `brief`: where an arm is faster the others are left to the table.
     """
     synthetic, inactive = synthetic_arms(analysis.verdicts), inactive_arms(analysis)
@@ -92,14 +92,14 @@ def _speculation(analysis: Analysis, verdicts: Sequence[Verdict], *, told: bool 
     faster = _by_speed([verdict for verdict in drafted if verdict.speed == "faster"])
     shown = [verdict for verdict in faster if shown_to_draft(verdict)]
     for_tasks = "" if shown else _for_tasks(analysis, drafted)
-    sentences = [_faster(analysis, shown, told=told) if shown else for_tasks]
+    sentences = [_faster(analysis, shown, stated=stated) if shown else for_tasks]
     if len(shown) < len(faster):
         unseen = next(verdict for verdict in faster if not shown_to_draft(verdict))
         sentences.append(f"{unseen.arm} ran {numbers.ratio(unseen.speedup)} as fast as the baseline, "
                          "but it is not shown that speculation is the cause.")  # fmt: skip
     if not (shown and brief):
         sentences.append(
-            _others(analysis, [row for row in drafted if row not in faster], verdicts, told=bool(for_tasks))
+            _others(analysis, [row for row in drafted if row not in faster], verdicts, stated=bool(for_tasks))
         )
     return " ".join(filter(None, sentences))
 
@@ -108,12 +108,12 @@ def _by_speed(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return sorted(verdicts, key=lambda verdict: -(verdict.speedup or 0.0))
 
 
-def _faster(analysis: Analysis, shown: Sequence[Verdict], *, told: bool) -> str:
-    """Of the arms that are shown to be faster: how much, how sure, and for whom; `told`: the first sentence says it."""
+def _faster(analysis: Analysis, shown: Sequence[Verdict], *, stated: bool) -> str:
+    """Of the arms that are shown to be faster: how much, how sure, and for whom; `stated`: the first sentence says it."""
     best, *others = shown
     prompts, _ = compared_prompts(analysis, best.arm)
     also = f" Also faster: {_named(others)}." if others else ""
-    is_faster = "" if told else f"{best.arm} is {outcome_words.gain(analysis, best.arm)}. "
+    is_faster = "" if stated else f"{best.arm} is {outcome_words.gain(analysis, best.arm)}. "
     text = f"{is_faster}{_output(best)}{also}"
     if shown_for_others(best.like_these, prompts):
         return text
@@ -171,8 +171,8 @@ def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
     return f"{few} to conclude whether it pays; {speed}."
 
 
-def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *, told: bool) -> str:
-    """The arms that are not shown to be faster, by what is known of them; first, unless `told`, whether any is."""
+def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *, stated: bool) -> str:
+    """The arms that are not shown to be faster, by what is known of them; first, unless `stated`, whether any is."""
     slower = [verdict for verdict in rest if verdict.speed == "slower"]
     within = [verdict for verdict in rest if verdict.speed == "within"]
     undecided = [row for row in rest if row.speed in ("undecided", "unknown") and row.speedup is not None]
@@ -184,7 +184,7 @@ def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *,
         possessive = plural(len(no_rate), "its", "their")
         reason = f": {possessive} counts contradict each other" if contradicted.issuperset(no_rate) else ""
         parts.append(f"{listed(no_rate)} {plural(len(no_rate), 'has', 'have')} no rate{reason}.")
-    if told or any(verdict.speed == "faster" for verdict in verdicts):
+    if stated or any(verdict.speed == "faster" for verdict in verdicts):
         return " ".join(parts)
     if slower and len(parts) == 1:
         return f"Speculation is slower: {_arms(slower, verdicts)}."

@@ -127,12 +127,12 @@ def conditions(analysis: Analysis) -> str:
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def _lengths(what: str, size: Range | None) -> str:
+def _lengths(subject: str, size: Range | None) -> str:
     if size is None:
         return ""
     low, high = size
     span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return f"{what} of {span}{' tokens' if what == 'Prompts' else ''}"
+    return f"{subject} of {span}{' tokens' if subject == 'Prompts' else ''}"
 
 
 def _first_token(span: tuple[float, float]) -> str:

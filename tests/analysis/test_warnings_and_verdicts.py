@@ -159,10 +159,10 @@ def test_a_drafter_whose_drafts_are_all_rejected_is_dead(
     ]
     arms = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
     analysis = analyse_run(make_run(records, make_manifest(arms, 6, 3)))
-    found = [warning for warning in analysis.warnings if warning.id == "dead-drafter"]
-    assert bool(found) == dead
+    warnings = [warning for warning in analysis.warnings if warning.id == "dead-drafter"]
+    assert bool(warnings) == dead
     if dead:
-        assert seen(found[0]) == "720 tokens were drafted and 0 accepted."
+        assert seen(warnings[0]) == "720 tokens were drafted and 0 accepted."
 
 
 def test_a_cell_that_crashed_before_it_drafted_is_not_idle(make_record: Any, make_run: Any, make_manifest: Any) -> None:

@@ -1,0 +1,31 @@
+"""A run as rows of other people's tables: what they ask for, and a dash for what was not reported."""
+
+from __future__ import annotations
+
+from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData, open_run
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.reports.community_row import rows
+from tests.kept_runs import REPOSITORY
+
+
+def table(text: str) -> list[dict[str, str]]:
+    head, _, *lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def test_an_arm_is_a_row_with_what_such_tables_ask_for() -> None:
+    run = open_run(REPOSITORY / "results/padded-cuda/20261127-021429-3e40")
+    by_depth = {row["Depth"]: row for row in table(rows(run, analyse_run(run)))}
+    row = by_depth["16"]
+    assert row["Card"] == "NVIDIA H100 80GB HBM3, power limit not reported, link not reported"
+    assert (row["tok/s alone"], row["tok/s with"], row["Speed-up"]) == ("160.7", "669.8", "4.17×")
+    assert row["Accepted"] == "70.2 % (unchecked), length 11.85" and row["Memory"] == "12.0 GiB → 12.1 GiB"
+    assert "code 159.8 → 1256.2" in row["By task, tok/s"] and row["Context"] == "2048"
+    assert by_depth["–"]["Type"] == "ngram-simple", "the depth of n-grams is not known"
+
+
+def test_what_was_not_reported_is_a_dash(run_data: RunData, analysis: Analysis) -> None:
+    shown = table(rows(run_data, analysis))
+    assert [row["Arm"] for row in shown] == [f"`{verdict.arm}`" for verdict in analysis.verdicts if verdict.acceptance]
+    assert {row["Memory"] for row in shown} == {"–"} and "0" not in {row["Prefill tok/s"] for row in shown}
