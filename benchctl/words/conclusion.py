@@ -109,7 +109,7 @@ def _by_speed(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _faster(analysis: Analysis, shown: Sequence[Verdict], *, stated: bool) -> str:
-    """Of the arms that are shown to be faster: how much, how sure, and for whom; `stated`: the first sentence says it."""
+    """Of the arms that are shown to be faster: how much, how sure, for whom; `stated`: the first sentence has it."""
     best, *others = shown
     prompts, _ = compared_prompts(analysis, best.arm)
     also = f" Also faster: {_named(others)}." if others else ""
