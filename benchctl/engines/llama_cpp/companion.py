@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged, sibling_hashes
-from benchctl.engines.llama_cpp.compile import REPLAY, REPLAY_SOURCE, builds_folder, find_toolchain
+from benchctl.engines.llama_cpp.compile import REPLAY, REPLAY_SOURCE, Build, builds_folder, find_toolchain
 from benchctl.engines.llama_cpp.source import PINNED_COMMIT, PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.errors import EngineError
 from benchctl.models.files import file_sha256, finish, unfinished
@@ -91,11 +91,11 @@ def build_companion(server: Path) -> Path:
     return target
 
 
-def no_companion(server: Path, commit: str | None, *, bundled: bool) -> str | None:
+def no_companion(server: Path, commit: str | None) -> str | None:
     """Return why no companion can read for this server, as the end of a sentence; `None` where one can."""
     if companion_beside(server):
         return None
-    if bundled:
+    if Build.read(server.resolve().parent.parent):
         return (
             f"This build of llama.cpp has no {REPLAY}; `benchctl engines install llama.cpp` builds the tested version."
         )

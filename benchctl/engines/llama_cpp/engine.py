@@ -212,10 +212,8 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
 
     def no_replay(self, launch: Launch) -> str | None:
         """Return why the answers of `launch` cannot be replayed; see `benchctl.engines.base.ReplayingEngine`."""
-        found = self._probe.capabilities
-        return unreplayable(launch, self._probe.facts, self._devices or ()) or no_companion(
-            self._probe.program, found.commit, bundled=found.found_in == "bundled"
-        )
+        reason = unreplayable(launch, self._probe.facts, self._devices or ())
+        return reason or no_companion(self._probe.program, self._probe.capabilities.commit)
 
     def replay_launch(self, launch: Launch) -> Launch:
         """Return the launch of the target that reads the answers of `launch` again."""
