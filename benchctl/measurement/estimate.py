@@ -208,10 +208,9 @@ class PlanSize:
         """All of it for people."""
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
         return (
-            f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')}, {self.cells} {plural(self.cells, 'cell')}, "
-            f"{self.processes} {plural(self.processes, 'process', 'processes')}, {self.requests:,} "
-            f"{plural(self.requests, 'request')}, at most {self.tokens:,} tokens; {self.time}; up to "
-            f"{self.memory_bytes / _GIB:.1f} GiB of memory at a time, {self.disk_bytes / _GIB:.1f} GiB of model files."
+            f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')} in {self.cells} {plural(self.cells, 'cell')} "
+            f"(an engine each), {self.requests:,} {plural(self.requests, 'request')}, at most {self.tokens:,} tokens; "
+            f"{self.time}; up to {self.memory_bytes / _GIB:.1f} GiB of memory."
         )
 
 

@@ -207,9 +207,9 @@ class RunningSpeedups:
             block = np.array([prompt[0] for prompt in paired])
             interval, blocks = pooled_interval(sums, block), len(set(block.tolist()))
             if interval is not None:
-                spread = f"[{interval.low:.2f}, {interval.high:.2f}], {blocks} blocks"
+                spread = f"{interval.low:.2f} to {interval.high:.2f}, {blocks} repetitions"
             else:
-                spread = f"{blocks} block{'s' if blocks > 1 else ''}, an interval from {MIN_BLOCKS} on"
+                spread = f"{blocks} of {MIN_BLOCKS} repetitions"
             lines.append(f"{arm.name}: {pooled(sums):.2f}× so far ({spread})")
         return lines
 

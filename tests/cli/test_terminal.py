@@ -173,6 +173,6 @@ def test_a_run_is_never_silent_and_says_the_speed_up_so_far(tmp_path: Path) -> N
     status, screen, silence = at_a_terminal(tmp_path, "run", "seen.yaml", "-v")
     assert status == 0, screen
     assert silence < 5, f"nothing was shown for {silence:.1f} s"  # 2 s on a machine with nothing else to do
-    for expected in ("preflight: ", "launching the engine", "spec: ", "× so far (", ", 3 blocks)", "tok/s"):
+    for expected in ("preflight: ", "launching the engine", "spec: ", "× so far (", ", 3 repetitions)", "tok/s"):
         assert expected in screen, expected
     assert "code/0: 64 tokens" in screen

@@ -333,8 +333,8 @@ WARNINGS: list[tuple[str, str, dict[str, Any], str]] = [
     ("baseline-not-reproducible", "differing", {"differing": MANY, "prompts": 8},
      "5 of 8 prompts are answered differently from block to block: a/0, b/1, c/2, …."),
     ("unequal-work", "matched", {"pairs": 9, "pairs_unequal": 3, "pooled": 1.2, "length_matched": 0.86},
-     "3 of 9 pairs have another length or finish reason; the speed-up is 1.20×, with each pair cut to the length that "
-     "both reached 0.86×."),
+     "In 3 of 9 comparisons the two answers differ in length or ending. The speed-up is 1.20×; over equal lengths it "
+     "is 0.86×."),
     ("depth-without-effect", "same counts", {"arms": ["a (depth 2)", "b (depth 4)"], "answers": 6},
      "a (depth 2) and b (depth 4) drafted and accepted the same numbers in all 6 answers."),
     ("repeated-prompts", "acceptance", {"new": 0.25, "new_rate": None, "repeated": 0.875, "repeated_rate": 12.345},
