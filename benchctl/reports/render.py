@@ -181,8 +181,13 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
 
 
 def markdown_text(text: str) -> str:
-    """Escape `text` for running Markdown text or a table cell: it forms no markup and no link."""
-    escaped = re.sub(r"([\\`*\[\]#|~!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(text).strip())
+    """Escape `text` for running Markdown text or a table cell: it forms no link and no markup but code in backticks."""
+    parts = re.split(r"(`[^`]+`)", one_line(text).strip())
+    return "".join(markdown_code(part[1:-1]) if index % 2 else _escaped(part) for index, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    escaped = re.sub(r"([\\`*\[\]#|~!$]|(?<!\w)_|_(?!\w))", r"\\\1", text)
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     escaped = escaped.replace("://", ":&#47;&#47;").replace("@", "&#64;")
     escaped = re.sub(r"(?i)\bwww\.", lambda match: match[0][:-1] + "&#46;", escaped)
