@@ -16,7 +16,7 @@ from pydantic import Field
 from benchctl.analysis.result import Result
 from benchctl.data.cell import AttestationRecord, Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
-from benchctl.recipes.adapters import SYNTHETIC, reads_prompt_in_round
+from benchctl.recipes.adapters import SYNTHETIC, batch_invariance, reads_prompt_in_round
 from benchctl.recipes.speculation import takes_draft
 
 if TYPE_CHECKING:
@@ -124,6 +124,17 @@ def first_token_by_round(manifest: Manifest | None, arm: str) -> bool:
     """
     identity = identity_of(manifest, arm)
     return manifest is None or identity is None or reads_prompt_in_round(manifest.engine.kind, identity.types)
+
+
+def invariant_by(frame: Frame, arm: str) -> str | None:
+    """Return the setting by which the engine promises an arm and its baseline the same numbers in any batch."""
+    manifest, settings = frame.manifest, set[str | None]()
+    for name in (frame.arms[frame.baseline], arm):
+        if manifest is None or (identity := identity_of(manifest, name)) is None:
+            return None
+        variables = dict(variable.partition("=")[::2] for variable in identity.env)
+        settings.add(batch_invariance(manifest.engine.kind, identity.argv, variables))
+    return settings.pop() if len(settings) == 1 else None
 
 
 def is_synthetic(frame: Frame, arm: int) -> bool:

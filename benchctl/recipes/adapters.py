@@ -27,6 +27,8 @@ SYNTHETIC = "synthetic acceptance"
 """What is lossy by design where draft tokens are accepted at random: the text is not a model's output."""
 SyntheticRule = Callable[[Sequence[float]], tuple[list[str], dict[str, Any]]]
 """Writes rates of acceptance, by position and unconditional, as (engine arguments, keys of `speculation.options`)."""
+InvariantRule = Callable[[Sequence[str], Mapping[str, str]], str | None]
+"""Names, from the same, the setting under which the engine promises a token the same numbers in any batch."""
 LossyRule = Callable[[Sequence[str], Mapping[str, str]], list[str]]
 """Names, from the exact command line and the variables that benchctl or the recipe set, what is lossy by design."""
 
@@ -92,6 +94,8 @@ class Adapter:
     quantizes: bool = False
     """Whether it brings programs that quantize: the keys `quantize`, and `benchctl isolate`."""
     lossy: LossyRule = _nothing_lossy
+    batch_invariant: InvariantRule | None = None
+    """Where it holds for an arm and its baseline, numeric noise explains no difference between their answers."""
     synthetic: SyntheticRule | None = None
     """How draft tokens are accepted at random; `None` where the engine cannot. For a binary that cannot,
     `has_synthetic` of `Capabilities.details` is false."""
@@ -246,6 +250,12 @@ def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> li
     """Return what is lossy by design in a command line; empty when nothing is, or the engine is not installed here."""
     adapter = registered().adapters.get(kind)
     return [] if adapter is None else list(dict.fromkeys(adapter.lossy(argv, env)))
+
+
+def batch_invariance(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """Return the setting by which an engine promises a token the same numbers in any batch; `None` where none does."""
+    adapter = registered().adapters.get(kind)
+    return None if adapter is None or adapter.batch_invariant is None else adapter.batch_invariant(argv, env)
 
 
 def reads_prompt_in_round(kind: str, types: Sequence[str]) -> bool:

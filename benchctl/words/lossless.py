@@ -100,6 +100,7 @@ ARMS = {
     "vouched": "That speculation alone differs between the servers is taken from engine.{key}.",
     "control-is-target": "Without speculation its server gives the target's answers ({control}).",
     "damaged-evidence": "{message}",
+    "batch-invariant": "{setting} promises the same numbers in any batch: no numeric noise can make a difference.",
 }
 """The reasons of an arm's verdict that are a sentence of their values."""
 
@@ -164,6 +165,12 @@ def _not_the_baselines(values: dict[str, Any]) -> str:
     )
 
 
+def _tie(_: dict[str, Any]) -> str:
+    return (
+        ", an exact tie: the target alone gives both tokens the same probability, and greedy decoding may choose either"
+    )
+
+
 def _near_tie(values: dict[str, Any]) -> str:
     noise = f", a near-tie, compatible with the target's noise: {_margin_and_noise(values)}"
     if not values["chosen"]:
@@ -178,6 +185,7 @@ def _not_noise(values: dict[str, Any]) -> str:
 _DIVERGENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "not-explained": _not_explained,
     "not-the-baselines": _not_the_baselines,
+    "tie": _tie,
     "near-tie": _near_tie,
     "not-noise": _not_noise,
 }
@@ -187,6 +195,8 @@ _DIVERGENCES: dict[str, Callable[[dict[str, Any]], str]] = {
 def _margin_and_noise(values: dict[str, Any]) -> str:
     limit = "at least " if values["margin_is_least"] else ""
     prefers = f"the target alone prefers its own token by {limit}{_nats(values['margin'])} nats there"
+    if values["invariant"] is not None:
+        return f"{prefers}; {values['invariant']} promises the same numbers in any batch"
     if values["width"] == 1:
         return f"{prefers}; no draft had been verified before it, so that nothing was read at once"
     instead = "token by token" if values["by_prefill"] else "one"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchctl.recipes.adapters import lossy_settings, registered
+from benchctl.recipes.adapters import batch_invariance, lossy_settings, registered
 
 SYNTHETIC = "synthetic acceptance"
 THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
@@ -36,6 +36,13 @@ THRESHOLD, SIMULATED = "acceptance threshold", "synthetic acceptance"
 )
 def test_what_is_lossy_is_recognised(kind: str, argv: str, env: dict[str, str], expected: list[str]) -> None:
     assert lossy_settings(kind, argv.split(" "), env) == expected
+
+
+def test_a_promise_of_equal_numbers_in_any_batch_is_recognised() -> None:
+    for value, promised in (("1", True), ("0", False), ("", False), ("yes", False)):
+        setting = batch_invariance("vllm", ["vllm", "serve"], {"VLLM_BATCH_INVARIANT": value})
+        assert setting == ("VLLM_BATCH_INVARIANT=1" if promised else None)
+    assert batch_invariance("llama.cpp", [], {"VLLM_BATCH_INVARIANT": "1"}) is None
 
 
 def test_what_writes_a_synthetic_acceptance_is_recognised_as_one() -> None:

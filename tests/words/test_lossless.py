@@ -125,7 +125,8 @@ def test_an_undetermined_arm_names_its_first_prompt_and_lost_lines() -> None:
 
 
 NOISE: dict[str, Any] = {"unit": "token", "index": 7, "margin": 0.05, "margin_is_least": False, "width": 5,
-                         "by_prefill": False, "floor": 0.4, "method": "none", "chosen": False}  # fmt: skip
+                         "by_prefill": False, "floor": 0.4, "method": "none", "chosen": False,
+                         "invariant": None}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,8 @@ NOISE: dict[str, Any] = {"unit": "token", "index": 7, "margin": 0.05, "margin_is
         ("not-noise", {"margin_is_least": True}, " on and numeric noise does not explain it: the target alone prefers "
          "its own token by at least 0.050 nats"),
         ("not-noise", {"width": 1}, "; no draft had been verified before it, so that nothing was read at once."),
+        ("not-noise", {"invariant": "FIXED=1"}, "0.050 nats there; FIXED=1 promises the same numbers in any batch."),
+        ("tie", {}, ", an exact tie: the target alone gives both tokens the same probability"),
         ("not-noise", {"floor": 0.0, "by_prefill": True}, "everything at once instead of token by token changes"),
     ],
 )  # fmt: skip

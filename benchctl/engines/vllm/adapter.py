@@ -29,6 +29,9 @@ _EXACT_RULES = {None, "standard", "strict", "probabilistic", "block"}
 """vLLM's rules of acceptance that keep the target's distribution, over its versions; others are lossy or unknown."""
 
 
+_INVARIANT = "VLLM_BATCH_INVARIANT"
+
+
 class VllmSpec(CachingEngineSpec):
     """vLLM's server, started for every cell."""
 
@@ -55,6 +58,13 @@ def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     if rule == "synthetic" or any(config[key] is not None for key in config if key.startswith("synthetic_acceptance")):
         return [SYNTHETIC]
     return [] if rule in _EXACT_RULES else [f"acceptance rule {rule!s}"]
+
+
+def batch_invariant(argv: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """vLLM's variable; what it does not support under it, it refuses to start."""
+    del argv
+    value = env.get(_INVARIANT, "")
+    return f"{_INVARIANT}={value}" if value.isdecimal() and int(value) else None
 
 
 def _json_object(text: str | None) -> dict[str, object]:
@@ -87,6 +97,7 @@ ADAPTER = Adapter(
     speculation="benchctl.engines.vllm.command:recipe_problems",
     runs_code=frozenset({"custom_class"}),
     lossy=lossy,
+    batch_invariant=batch_invariant,
     synthetic=synthetic,
     changes_target=frozenset(_CHANGES_TARGET.split()),
     aliases={"cc": "compilation-config"},

@@ -116,12 +116,18 @@ def count_tokens(records: Iterable[Record], baseline: str) -> int:
 
 
 def judge_divergence(
-    divergence: FirstDivergence, baseline: Record, width: int | None, evidence: Evidence
+    divergence: FirstDivergence,
+    baseline: Record,
+    width: int | None,
+    evidence: Evidence,
+    *,
+    invariant: str | None = None,
 ) -> tuple[PromptClass, Reason, FirstDivergence]:
     """Return the class of a divergence, the reason, and the divergence with its numbers.
 
     `width`: tokens that the arm verified in a round; 1 when it drafted nothing, and for a first token that the prompt's
-    reading decided; `None` when that is not reported.
+    reading decided; `None` when that is not reported. `invariant`: the setting by which the engine promises the same
+    numbers in any batch, so that there is no noise.
     """
     divergence = divergence.model_copy(update={"width": width})
     position = evidence.position(baseline, divergence)
@@ -142,19 +148,21 @@ def judge_divergence(
     numbers = {
         "margin": margin,
         "margin_is_least": decoded is not None and decoded.rival is None and margin is not None,
-        "noise_floor": noise.floor if width > 1 else 0.0,
+        "noise_floor": noise.floor if width > 1 and invariant is None else 0.0,
         # A divergence may lie in the sample, too.
         "shapes": tuple(dict.fromkeys(_shape(reading, position) for reading in readings)),
         "shapes_absent": position.absent,
     }
     divergence = divergence.model_copy(update=numbers)
+    if decoded is not None and is_tie(decoded, position):
+        return "near-tie", _because("tie", divergence), divergence
     if decoded is not None and decoded.likeliest != position.token:
         likeliest = "arm" if decoded.likeliest == position.rival else "another"
         return "undetermined", _because("not-the-baselines", divergence, likeliest=likeliest), divergence
     if margin is None or divergence.noise_floor is None:
         lacking = because("no-margin") if margin is None else because("no-noise", method=noise.method)
         return "differs", _because("not-explained", divergence, lacking=unscored(lacking)), divergence
-    chosen = verify is not None and verify.likeliest == position.rival
+    chosen = invariant is None and verify is not None and verify.likeliest == position.rival
     near_tie = margin <= divergence.noise_floor or chosen
     because_of_noise = _because(
         "near-tie" if near_tie else "not-noise",
@@ -166,8 +174,15 @@ def judge_divergence(
         floor=noise.floor,
         method=noise.method,
         chosen=chosen,
+        invariant=invariant,
     )
     return "near-tie" if near_tie else "violation", because_of_noise, divergence
+
+
+def is_tie(reading: Reading, position: Position) -> bool:
+    """Whether both tokens are the likeliest, to the last bit: greedy decoding may choose either."""
+    either = reading.likeliest in (position.token, position.rival)
+    return either and reading.token is not None and reading.token == reading.rival
 
 
 def _because(code: str, divergence: FirstDivergence, **values: float | str | None) -> Reason:

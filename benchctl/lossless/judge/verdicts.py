@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import degeneration, find_divergence, runs_on, same_answer, same_text, same_tokens
-from benchctl.analysis.cells import first_token_by_round, repeated_otherwise, speculates, verify_width
+from benchctl.analysis.cells import first_token_by_round, invariant_by, repeated_otherwise, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import (
     ArmAudit,
@@ -105,7 +105,7 @@ def judge_arm(
         lacking = None if power or exact else _power_lacking(frame, arm, evidence)
         fields = {
             "verdict": "identical",
-            "reasons": (_identical_throughout(frame, comparisons, limit),),
+            "reasons": (_identical_throughout(frame, comparisons, limit), *_promised(frame, arm)),
             "differing_limit": limit,
             "noise": _noise(frame, arm, comparisons, evidence),
             "power": power,
@@ -142,6 +142,11 @@ def _power_lacking(frame: Frame, arm: int, evidence: Evidence) -> Reason | None:
     if any(frame.records[row].token_ids is None for row in frame.rows(arm).tolist()):
         return because("no-ids")
     return evidence.unscored
+
+
+def _promised(frame: Frame, arm: int) -> tuple[Reason, ...]:
+    setting = invariant_by(frame, frame.arms[arm])
+    return () if setting is None else (because("batch-invariant", setting=setting),)
 
 
 def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: float) -> Reason:
@@ -245,6 +250,7 @@ def _judge_divergences(frame: Frame, unequal: list[Pair], evidence: Evidence) ->
     distinct: dict[tuple[int, int | None, int | None], Judged] = {}
     pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
     by_round = first_token_by_round(frame.manifest, unequal[0][1].label) if unequal else True
+    invariant = invariant_by(frame, unequal[0][1].label) if unequal else None
     for theirs, ours in unequal:
         width = verify_width(frame.manifest, ours)
         pair = (theirs.token_sha, ours.token_sha, ours.content_sha, width)
@@ -257,7 +263,7 @@ def _judge_divergences(frame: Frame, unequal: list[Pair], evidence: Evidence) ->
         if width is not None and not divergence.index and not by_round and not evidence.noise_at(width).by_prefill:
             width = 1  # the prompt's own reading decided the first token
         key = (divergence.index, divergence.arm_token, width)
-        distinct.setdefault(key, judge_divergence(divergence, theirs, width, evidence))
+        distinct.setdefault(key, judge_divergence(divergence, theirs, width, evidence, invariant=invariant))
     return sorted(distinct.values(), key=lambda judged: _GRAVITY.index(judged[0]))
 
 

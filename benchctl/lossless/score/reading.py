@@ -100,9 +100,14 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
         )
         for index, rival, is_divergence in dict.fromkeys(divergences_and_sample)
     ]
-    changed = [index for index, scores in decoded.items() if scores.likeliest != answer[index]]
+    changed = [index for index, scores in decoded.items() if not _is_likeliest(scores, answer[index])]
     decodings = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=changed)
     return positions, decodings
+
+
+def _is_likeliest(scores: Scores, token: int) -> bool:
+    """Whether no token is likelier; in 16 bits two are often equally likely."""
+    return scores.logprobs.get(token) == scores.logprobs[scores.likeliest]
 
 
 def _not_kept(evaluated: int, expected: int) -> str:

@@ -116,6 +116,34 @@ def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(diverging_ru
     assert codes(comparison) == ["not-the-baselines"] and comparison.reasons[0].values["likeliest"] == "arm"
 
 
+@pytest.mark.parametrize("likeliest", [ANSWER[7], 7])
+def test_an_exact_tie_is_no_fault_whichever_token_the_target_lists_first(
+    diverging_run: DivergingRun, likeliest: int
+) -> None:
+    tie = divergence_at(7, 7, [("decode", 1, 0.0)])
+    tie.readings[0].likeliest = likeliest
+    _, comparison = verdict(diverging_run([tie]))  # nor is any noise needed
+    assert (comparison.outcome, codes(comparison)) == ("near-tie", ["tie"])
+
+
+def test_a_promise_of_equal_numbers_leaves_ties_alone_as_an_excuse(diverging_run: DivergingRun) -> None:
+    run = diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.05)])])
+    assert run.manifest is not None
+    baseline, arm = run.manifest.arms
+    engine = run.manifest.engine.model_copy(update={"kind": "vllm"})
+    run.manifest.engine = engine
+    assert verdict(run)[1].outcome == "near-tie"
+    arm.env = ["VLLM_BATCH_INVARIANT=1"]
+    assert verdict(run)[1].outcome == "near-tie"  # the baseline was without it
+    baseline.env = ["VLLM_BATCH_INVARIANT=1"]
+    judged, comparison = verdict(run)
+    assert (judged.verdict, codes(comparison)) == ("violation", ["not-noise"])
+    assert comparison.reasons[0].values["invariant"] == "VLLM_BATCH_INVARIANT=1"
+    assert run.scores is not None
+    run.scores.positions[-1] = divergence_at(7, 7, [("decode", 1, 0.0)])
+    assert verdict(run)[1].outcome == "near-tie"
+
+
 def test_a_token_too_far_down_the_list_has_at_least_that_margin(diverging_run: DivergingRun) -> None:
     far = divergence_at(7, 7, [("verify", 5, 9.0)])
     far.readings.insert(
