@@ -68,9 +68,10 @@ def drafting(name: str, *args: str, depth: int = 4) -> Arm:
     return Arm(name=name, speculation=Speculation(type="draft-simple", max=depth), args=list(args))
 
 
-def numbered_prompts(folder: Path, count: int, suite: str = "tiny.json") -> Path:
-    """Write a suite of `count` different prompts in one task: those of `suite` in turn, each with its number before."""
-    items = load_suite(suite, recipe_folder=folder).select(None, None)
+def numbered_prompts(folder: Path, count: int, suite: str = "tiny.json", tasks: Sequence[str] | None = None) -> Path:
+    """Write a suite of `count` different prompts in one task: those of `suite`, or of `tasks` in it, in turn, each with
+    its number before."""
+    items = load_suite(suite, recipe_folder=folder).select(tasks, None)
     prompts = [
         {"messages": [{"role": "user", "content": f"{number}. {item.prompt.messages[0].content}"}]}
         for number, item in zip(range(count), itertools.cycle(items), strict=False)

@@ -3,38 +3,43 @@
     python -m benchmarks.lossy_engines.build
 
 One binary for every arm of a run: benchctl's own pinned build, compiled with the same flags, plus `faults.patch`, which
-adds one argument, `--fault NAME[=NUMBER]`. Without it the binary does what the unpatched one does. Sources and object
-files stay in benchctl's cache, so that after a change of the patch only the files that it touches are compiled again.
+adds one argument, `--fault NAME[=NUMBER][,WHEN=N...]`. Without it the binary does what the unpatched one does. Sources
+and object files stay in benchctl's cache, so that only what the patch changed is compiled again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.compile import QUICK_BUILD, Build, find_toolchain
+from benchctl.engines.llama_cpp.compile import QUICK_BUILD, REPLAY, Build, find_toolchain
 from benchctl.engines.llama_cpp.installation import install
 from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
 from benchctl.engines.registry import InstallOptions
 from benchctl.paths import cache_folder
 
 PATCH = Path(__file__).resolve().with_name("faults.patch")
-_TARGET = "llama-server"
+_TARGETS = ("llama-server", REPLAY)
 
 
 def build() -> Path:
-    """Return the path of the patched llama-server, built where it is missing or older than the patch."""
+    """Return the path of the patched llama-server, beside its llama-replay; what is older than its source is built."""
     sound = install(InstallOptions(), _report)
-    folder = cache_folder() / "benchmarks" / "lossy_engines" / sound.key
+    made_of = [sound.version, sound.flags, sound.compiler, sound.host.model_dump()]
+    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:8]
+    folder = (cache_folder() / "benchmarks" / "lossy_engines" / key).resolve()  # CMake keeps absolute paths
     folder.mkdir(parents=True, exist_ok=True)
     applied = folder / PATCH.name
-    binary = folder / "build" / "bin" / _TARGET
-    if not (binary.is_file() and applied.is_file() and applied.read_bytes() == PATCH.read_bytes()):
-        _patch(_source(folder, sound), applied)
-        _compile(folder, sound)
+    binary = folder / "build" / "bin" / _TARGETS[0]
+    source = _source(folder, sound)
+    if not (applied.is_file() and applied.read_bytes() == PATCH.read_bytes()):
+        _patch(source, applied)
+    _compile(folder, sound)
     return binary
 
 
@@ -82,7 +87,7 @@ def _compile(folder: Path, sound: Build) -> None:
         stdout=sys.stderr,
         check=True,
     )
-    make = [tools.cmake, "--build", str(folder / "build"), "--parallel", "--target", _TARGET]
+    make = [tools.cmake, "--build", str(folder / "build"), "--parallel", "--target", *_TARGETS]
     subprocess.run(make, stdout=sys.stderr, check=True)
 
 

@@ -51,13 +51,14 @@ def main() -> None:
     parser.add_argument("--draft", default="bundled:tiny-hybrid-draft")
     parser.add_argument("--quantize", default="q4_0", help="of bundled models, or `none`; files are taken as they are")
     parser.add_argument("--suite", default="tiny.json", help="prompts; repeated with a number before each as needed")
+    parser.add_argument("--tasks", nargs="+", help="of the suite (all)")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--concurrency", type=int, default=1, help="requests in flight, of every arm")
     parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms, in this order")
     parser.add_argument("--types", nargs="+", metavar="TYPE", help="sound arms of these types instead, at depth 4")
     parser.add_argument("--unpatched", action="store_true", help="benchctl's own build, which has no faults")
-    parser.add_argument("--repeat-penalty", type=float, default=1.0)
+    parser.add_argument("--presence-penalty", type=float, default=0.0)
     parser.add_argument("--engine-args", default="", help="further arguments of every arm, in one string")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
@@ -74,8 +75,10 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         name="lossy-engines",
         engine=engine.model_copy(update={"args": shlex.split(options.engine_args)}),
         models=ModelPair(target=_model(options.target, options), draft=_model(options.draft, options)),
-        prompts=PromptsSpec(suite=str(numbered_prompts(options.results, options.prompts, options.suite))),
-        sampling=Sampling(max_tokens=options.max_tokens, repeat_penalty=options.repeat_penalty),
+        prompts=PromptsSpec(
+            suite=str(numbered_prompts(options.results, options.prompts, options.suite, options.tasks))
+        ),
+        sampling=Sampling(max_tokens=options.max_tokens, presence_penalty=options.presence_penalty),
         blocks=1,
         warmup=0,
     )

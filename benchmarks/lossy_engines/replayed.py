@@ -1,0 +1,167 @@
+"""How many of the faults of deliberately wrong engines does replay find, and in how many prompts?
+
+    python -m benchmarks.lossy_engines.replayed RUN ...        # runs of `python -m benchmarks.lossy_engines.run`
+
+`benchctl verify-lossless` judges every run by replaying it. Of every arm this counts the tokens at which its fault
+happened (its engine's log) and those at which replay found that the target prefers another (the run's scores). The rows
+are kept in `results/replayed_faults.json`, in place of earlier ones of the same setting and arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchctl.data.manifest import ArmIdentity
+from benchctl.data.record import Record
+from benchctl.data.scores import read_scores, sha256_steps
+from benchctl.data.store import RunData, open_run
+from benchctl.engines.llama_cpp.rounds import read_rounds
+from benchmarks.bundled_runs import verified
+from benchmarks.keep import RESULTS, keep
+
+NAME = "replayed_faults"
+_TASK = re.compile(r"\| task (\d+) \|")
+_FAULT = re.compile(r"\| fault: \S+ at token (\d+)")
+AT_ITS_TOKEN = ("accept-within", "bonus", "penalties")
+"""Faults that change the token at which they happen; others change what follows."""
+Tokens = dict[int, set[int]]
+"""By prompt, indices of tokens within its answer."""
+
+
+def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what is said of every arm of a run that speculates, by target and arm."""
+    code, document = verified(folder, "--accept", "exact")
+    run = open_run(folder)
+    assert run.manifest is not None
+    judged = {arm["arm"]: arm for arm in document["arms"]}
+    setting = _setting(run)
+    return {
+        f"{setting}: {arm.name}": {
+            "setting": setting,
+            "arm": arm.name,
+            "verdict": judged[arm.name]["verdict"],
+            "reason": judged[arm.name]["reason"],
+            "exit_code": code,
+            **_counts(run, arm),
+        }
+        for arm in run.manifest.arms
+        if arm.speculation
+    }
+
+
+def _setting(run: RunData) -> str:
+    """Return the target, its quantization and what else of the recipe distinguishes the run."""
+    assert run.manifest is not None
+    recipe = run.manifest.recipe
+    target = recipe["models"]["target"]
+    words = [
+        Path(target["source"]).name.removeprefix("bundled:"),
+        (target.get("quantize") or {}).get("type", "as it is"),
+    ]
+    words += recipe["engine"].get("args") or []
+    penalty = recipe["sampling"].get("presence_penalty", 0.0)
+    return " ".join([*words, *([f"presence_penalty {penalty:g}"] if penalty else [])])
+
+
+def _counts(run: RunData, arm: ArmIdentity) -> dict[str, Any]:
+    answers = {r.prompt_idx: r for r in run.records if r.label == arm.name and r.phase == "measure"}
+    baseline = {r.prompt_idx: r.token_ids for r in run.records if r.label == "baseline" and r.phase == "measure"}
+    fault = arm.argv[arm.argv.index("--fault") + 1] if "--fault" in arm.argv else None
+    fired, replayed = _fired(run, arm.name, answers), _replayed(run, arm.name)
+    found = {prompt: tokens for prompt, tokens in replayed.items() if tokens}
+    exactly = fault is not None and fault.startswith(AT_ITS_TOKEN)
+    others = {
+        prompt: {index for index in tokens if not _planted(index, fired.get(prompt, set()), exactly=exactly)}
+        for prompt, tokens in found.items()
+    }
+    return {
+        "fault": fault,
+        "answers_sha": hashlib.sha256(
+            json.dumps([[record.token_ids, record.target_steps] for record in answers.values()]).encode()
+        ).hexdigest()[:16],
+        "prompts": len(answers),
+        "tokens": sum(len(record.token_ids or ()) for record in answers.values()),
+        "replayed": len(replayed),
+        "differ": sum(record.token_ids != baseline.get(prompt) for prompt, record in answers.items()),
+        "fired_prompts": len(fired),
+        "fired_tokens": _count(fired),
+        "found_prompts": len(found),
+        "found_tokens": _count(found),
+        "first_fired": _first(fired),
+        "first_found": _first(found),
+        "missed_tokens": _count({p: fired[p] - replayed[p] for p in fired.keys() & replayed}) if exactly else None,
+        "not_planted": _count(others),
+    }
+
+
+def _planted(index: int, fired: set[int], *, exactly: bool) -> bool:
+    return index in fired if exactly else any(index >= earlier for earlier in fired)
+
+
+def _first(tokens: Tokens) -> list[int] | None:
+    """Return the first prompt of all, and the first token within its answer."""
+    return [min(tokens), min(tokens[min(tokens)])] if tokens else None
+
+
+def _count(tokens: Tokens) -> int:
+    return sum(map(len, tokens.values()))
+
+
+def _fired(run: RunData, arm: str, answers: dict[int, Record]) -> Tokens:
+    """Return where the engine logged its fault, by prompt.
+
+    Requests that asked again for ids that a stream lacked are in the log, too. Rounds show which request is an answer's.
+    """
+    log = (run.folder / "logs" / f"block0-{arm}.log").read_text(encoding="utf-8", errors="replace")
+    lines: defaultdict[str, list[str]] = defaultdict(list)
+    for line in log.splitlines():
+        if task := _TASK.search(line):
+            lines[task[1]].append(line)
+    fired: Tokens = {}
+    remaining = [(prompt, record) for prompt, record in answers.items() if record.target_steps]
+    for of_task in lines.values():
+        rounds = read_rounds("\n".join(of_task))
+        if remaining and rounds == [tuple(step) for step in remaining[0][1].target_steps or () if step[0]]:
+            prompt, _ = remaining.pop(0)
+            if tokens := {int(index) for line in of_task for index in _FAULT.findall(line)}:
+                fired[prompt] = tokens
+    if remaining:
+        raise ValueError(f"{arm}: the log lacks the rounds of prompt {remaining[0][0]}")
+    return fired
+
+
+def _replayed(run: RunData, arm: str) -> Tokens:
+    """Return of every replayed answer the tokens to which the target prefers another."""
+    scores = read_scores(run.folder)
+    targets = scores.replays.targets if scores and scores.replays else []
+    readings = {reading.key: reading for target in targets if arm in target.arms for reading in target.answers}
+    tokens: Tokens = {}
+    for record in run.records:
+        if record.label == arm and record.phase == "measure" and record.target_steps and record.token_sha:
+            answer = (record.task, record.prompt_idx, record.prompt_sha, record.token_sha)
+            reading = readings.get((answer, sha256_steps(record.target_steps)))
+            if reading is not None:
+                tokens[record.prompt_idx] = {token.index for token in reading.deviations}
+    return tokens
+
+
+def main() -> None:
+    """Judge the runs and keep the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    options = parser.parse_args()
+    file = RESULTS / f"{NAME}.json"
+    rows: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
+    for folder in options.runs:
+        rows |= rows_of(folder)
+    keep(NAME, dict(sorted(rows.items())))
+
+
+if __name__ == "__main__":
+    main()
