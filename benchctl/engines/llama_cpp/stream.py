@@ -242,8 +242,10 @@ def agreeing_ids(
     if ids is None or not isinstance(text, str):
         return None
     agree = all(position < len(ids) and ids[position] == token for position, token in streamed_ids)
-    # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
-    same = text.startswith(completion.text) and not text[len(completion.text) :].strip("\ufffd")
+    # A last character that the token limit cut in two is U+FFFD here; the stream has nothing of it, nor of what its
+    # first token has before it.
+    rest = text.removeprefix(completion.text)
+    same = text.startswith(completion.text) and (not rest or rest.endswith("\ufffd"))
     return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.base import Completion, Ledger
 from benchctl.engines.common.wire import error_in
-from benchctl.engines.llama_cpp.stream import Gap, LlamaAnswer, LlamaReader
+from benchctl.engines.llama_cpp.stream import Gap, LlamaAnswer, LlamaReader, agreeing_ids
 from benchctl.errors import EngineError
 from tests.engines.cells import read as read_stream
 
@@ -170,3 +171,11 @@ def test_the_times_of_steps_are_read_where_events_have_them() -> None:
     without = read([token(1, "a", 7), token(2, "b", 8), final(2, timings={"predicted_ms": "8.5"})])
     assert without is not None
     assert without.token_times == ()
+
+
+def test_ids_agree_where_the_limit_cut_the_last_character_in_two() -> None:
+    """The stream withholds a character that the same token begins, too: it is sent with what it is followed by."""
+    streamed = Completion("ab", None, 3, "length", 3, 0.1, 0.1, 0.2, None, None, Ledger())
+    for text, agrees in [("ab", True), ("ab\ufffd", True), ("abー\ufffd", True), ("abー", False), ("a\ufffd", False)]:
+        ids = agreeing_ids({"content": text, "tokens": [4, 5, 6]}, streamed, ((0, 4), (1, 5)))
+        assert ids == ((4, 5, 6) if agrees else None), text
