@@ -9,6 +9,7 @@ import asyncio
 from itertools import zip_longest
 
 from benchctl.data.cell import Canary
+from benchctl.data.identity import home_relative
 from benchctl.data.record import Record
 from benchctl.engines.base import Completion, Rendered, Server
 from benchctl.errors import EngineError
@@ -31,7 +32,7 @@ def ask_again(
     try:
         again = asyncio.run(server.complete(prompt, sampling))
     except EngineError as failure:
-        canary.error = failure.what
+        canary.error = home_relative(failure.what)
         return canary, None
     text = first.content or ""
     canary.same = text == again.text and (None in (first.token_ids, again.token_ids) or _ids(first) == _ids(again))
