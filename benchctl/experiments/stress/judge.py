@@ -22,8 +22,8 @@ from benchctl.experiments.stress.stored import Divergence, Played, StressAnswer,
 StressWord = Literal["violation", "fails", "undetermined", "stable", "not exercised", "control unstable"]
 """Never “lossless”: a test of states that were provoked shows nothing of others."""
 InvalidCode = Literal["schema", "stop string passed", "ended before its stop string", "log probabilities"]
-FACTOR = 2.0
-"""A margin may move by so many times the most that was measured: the noise has a longer tail than a short sample."""
+FACTOR = 3.0
+"""A gap may be so many times the largest move that was measured: both answers move, and short samples lack the tail."""
 LEAST_NATS = 0.001
 """No smaller margin is taken for a violation: engines print log probabilities with few digits."""
 SUSPECT = 0.125

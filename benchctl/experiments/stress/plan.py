@@ -156,6 +156,7 @@ class _Planner:
         **more: Any,  # noqa: ANN401
     ) -> Request:
         self._count += 1
+        unit = None if unit is None else f"{scenario}: {unit}"
         return Request(id=f"{scenario}-{self._count}", unit=unit, turns=tuple(turns), tokens=tokens, **more)
 
     def _prompt(self, index: int) -> tuple[Turn, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchctl.data.record import sha256_text
-from benchctl.engines.base import Rendered, ServerInUse
+from benchctl.engines.base import Completion, Rendered, ServerInUse
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.plan import SCHEMA, Request, Wave, prompt_of
 from benchctl.experiments.stress.stored import StressAnswer
@@ -34,6 +35,7 @@ class Sender:
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Path and JSON of every request, unstreamed."""
     _slots: int = 0
+    _without_ids: list[tuple[StressAnswer, Rendered, Sampling, Completion]] = field(default_factory=list)
     over: bool = False
     """Whether the engine has ended, or answers no more."""
 
@@ -46,6 +48,9 @@ class Sender:
                     await self._send_all([request], 1)
             else:
                 await self._send_all(wave.requests, wave.clients)
+        for answer, prompt, sampling, done in self._without_ids:  # now that no state matters any more
+            with suppress(EngineError):
+                answer.token_ids = self.server.recover_token_ids(prompt, sampling, done)
 
     async def _send_all(self, requests: Sequence[Request], clients: int) -> None:
         rendered = [(request, self._rendered(request)) for request in requests] if not self.over else []
@@ -116,5 +121,7 @@ class Sender:
         first = (done.sent_at or sent_at) - self.began + done.ttft_s
         answer.decoded_s = (first, first + done.decode_s)
         answer.token_ids, answer.text, answer.finish = done.token_ids, done.text, done.finish_reason
+        if answer.token_ids is None:
+            self._without_ids.append((answer, prompt, sampling, done))
         answer.cached, answer.drafted, answer.accepted = done.cached_tokens, done.ledger.drafted, done.ledger.accepted
         return answer

@@ -75,7 +75,8 @@ def in_use(prepared: Prepared) -> dict[str, Launch]:
         setup = prepared.setup_of(arm.name)
         if not isinstance(setup.engine, EngineInUse):
             kind = setup.capabilities.kind
-            raise UsageError(f"The engine {kind} cannot be stressed yet.", where="engine.kind")
+            fix = "Start two servers, without speculation and with it: --url URL --arm-url URL."
+            raise UsageError(f"benchctl starts {kind} for measuring only.", where="engine.kind", fix=fix)
         launches[arm.name] = setup.engine.launch_in_use(arm, setup.models)
     return launches
 
