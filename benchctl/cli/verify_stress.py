@@ -190,11 +190,15 @@ def _row(result: ScenarioResult) -> tuple[str, ...]:
 
 def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> None:
     """Print the first error, the first invalid answer, and the first divergence with both texts."""
+    from benchctl.words.stress import likeliest_listed
+
     answers = test.played[result.arm].answers
     for request in result.failures[:1]:
         out.below(f"{request}: {answers[request].error}")
     for invalid in result.invalid[:1]:
-        out.below(f"{invalid.request}: {answers[invalid.request].text[:300]!r}")
+        answer = answers[invalid.request]
+        text = likeliest_listed(answer.listed) if answer.listed else repr(answer.text[:300])
+        out.below(f"{invalid.request}: {text}")
     if result.shown is not None:
         side = result.arm if result.shown.against == "first" else test.manifest.baseline
         reference = test.played[side].answers[result.shown.reference]
@@ -206,7 +210,7 @@ def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> 
 def _print_reproduction(out: Printout, shortest: Reproduction) -> None:
     """Print the engine's command and a `curl` line a request."""
     times = f"in {shortest.shown} of {shortest.attempts} attempts"
-    out.below(f"The shortest plan that still shows it ({times}; the last request shows {shortest.shows[:200]!r}):")
+    out.below(f"The shortest plan that still shows it ({times}; the last request shows: {shortest.shows[:200]}):")
     command = [{"{port}": "8080"}.get(word, word) for word in shortest.command]
     out.say(f"    {shlex.join(command)}", whole=True, most=20_000)
     requests = iter(shortest.requests)

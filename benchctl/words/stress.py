@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchctl.text import listed, percent, plural
@@ -12,7 +12,7 @@ STATES = {
     "cache": "with a cached beginning",
     "crowd": "in a crowd",
     "sessions": "in a conversation",
-    "constraint": "by a schema, up to a stop string, with log probabilities",
+    "constraint": "by a schema, up to a stop string, with log probabilities where benchctl can read them",
 }
 """What each scenario does to a request."""
 _LACKING = {
@@ -85,8 +85,11 @@ def _stable(values: Mapping[str, Any]) -> list[str]:
     crowd = f", up to {seen['most_at_once']} at a time" if seen["most_at_once"] > 1 else ""
     rejected = seen["drafted"] - seen["accepted"]
     near = f" Near-ties moved by at most {largest:.2g} nats." if largest is not None else ""
+    noise = (
+        "No more differences than in the target alone" if values["limit"] is None else "No difference beyond the noise"
+    )
     return [
-        f"No difference beyond the noise in {seen['requests']:,} requests and {values['units']} repeated prompts"
+        f"{noise} in {seen['requests']:,} requests and {values['units']} repeated prompts"
         f"{cached}{crowd}, {rejected:,} rejected draft tokens.{near} It would be a violation from {values['needed']} "
         "prompts on that changed in the arm alone."
     ]
@@ -100,6 +103,11 @@ def _unstable(values: Mapping[str, Any]) -> list[str]:
     errors = values["control"]["errors"]
     failed = f"{errors} of its requests failed" if errors else "its answers changed by more than its noise"
     return [f"The target alone is unstable ({failed}), so nothing is concluded of the arm."]
+
+
+def likeliest_listed(counts: Sequence[int]) -> str:
+    """Return how much of an answer has log probabilities. `counts`: likeliest tokens that are listed beside each."""
+    return f"likeliest tokens beside {sum(map(bool, counts))} of {len(counts)} tokens"
 
 
 def slower_in_use(arm: str, scenario: str, alone: float, here: float) -> str:

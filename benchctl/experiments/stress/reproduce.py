@@ -14,6 +14,7 @@ from benchctl.experiments.stress.send import Sender
 from benchctl.experiments.stress.shrink import leading_up, needs, only, shrink
 from benchctl.experiments.stress.stored import Divergence, Played, Reproduction, StressAnswer, StressTest
 from benchctl.measurement.cell import running
+from benchctl.words.stress import likeliest_listed
 
 TRIES = 3
 """Attempts at a plan whose requests are in flight at the same time: their timing differs from run to run."""
@@ -106,7 +107,7 @@ class _Search:
             answer = played.answers.get(self._target.id)
             if answer is not None and self._is_faulty(answer, played.answers):
                 self._sent = [(path, json.dumps(body, ensure_ascii=False)) for path, body in sender.sent]
-                self._shown = answer.error or answer.text
+                self._shown = answer.error or (likeliest_listed(answer.listed) if answer.listed else repr(answer.text))
                 return True
         return False
 
