@@ -64,7 +64,6 @@ def print_summary(
     out.say(f"{conclusion.headline(analysis)} {fidelity}".strip(), "bold")
     for sentence in conclusion.sentences_of_sweep(analysis):
         out.say(f"- {sentence}")
-    out.say()
     table, folded = decisive(analysis, None if verbose else MOST_ARMS, brief=not verbose)
     if analysis.verdicts or analysis.accuracy:
         out.table(table)
@@ -120,8 +119,10 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         out.say(f"  {command}", whole=True, most=4000)
     experiment = analysis.decision.next if analysis.decision else None
     if experiment:
-        out.say(f"Next: {experiment_words.sentence(experiment)}")
-        out.say(f"  {experiment.command}", whole=True)
+        stated = experiment.kind == "quiet machine"  # by the first sentence
+        if not stated:
+            out.say(f"Next: {experiment_words.sentence(experiment)}")
+        out.say(f"{'Next:' if stated else ' '} {experiment.command}", whole=True)
     if page:
         warnings = len(grouped_warnings(analysis))
         counted = f" ({warnings} {plural(warnings, 'warning')})" if warnings else ""

@@ -114,7 +114,9 @@ def _faster(analysis: Analysis, shown: Sequence[Verdict], *, stated: bool) -> st
     prompts, _ = compared_prompts(analysis, best.arm)
     also = f" Also faster: {_named(others)}." if others else ""
     is_faster = "" if stated else f"{best.arm} is {outcome_words.gain(analysis, best.arm)}. "
-    text = f"{is_faster}{_output(best)}{also}"
+    # That all are identical is a sentence of its own.
+    output = "" if {row.lossless for row in analysis.verdicts} == {"identical"} else _output(best)
+    text = f"{is_faster}{output}{also}".strip()
     if shown_for_others(best.like_these, prompts):
         return text
     if prompts < ENOUGH_PROMPTS:

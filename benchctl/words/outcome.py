@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.losslessness import Range, Scope
     from benchctl.analysis.results import Analysis
 
-REPEAT = "repeat the run on a quiet machine before you decide"
+REPEAT = "repeat on a quiet one before you decide"
 _CLOSE_TO_ONE = 0.03
 _MOST_TASKS = 4
 """Of more tasks that are all clear, the first and the last are named."""
@@ -32,10 +32,12 @@ def fastest(outcome: Outcome, analysis: Analysis) -> str:
     unshown = [arm for arm in group.open if not setting.speculates]
     undecided = all(row.interval is None for row in analysis.verdicts)
     shown = "Fastest in this run" if undecided else "Fastest shown" if unshown else "Fastest"
-    rival = f"; whether {listed(unshown[:3])} {plural(len(unshown[:3]), 'is', 'are')} faster is open" if unshown else ""
-    rival += "; the quality of the targets' answers is not compared" if len(outcome.targets) > 1 else ""
+    rival = " (quality not compared)" if len(outcome.targets) > 1 else ""
+    rival += (
+        f"; whether {listed(unshown[:3])} {plural(len(unshown[:3]), 'is', 'are')} faster is open" if unshown else ""
+    )
     close = [f"{setting_name(row, analysis)}, {numbers.rate(row.rate)}" for row in outcome.close]
-    rival = f"{f'; about as fast: {listed(close)}' if close else ''}{rival}"
+    rival = f"{rival}{f'; about as fast: {listed(close)}' if close else ''}"
     return f"{shown}: {name}, {numbers.rate(setting.rate)} tok/s{rival}{speedup}. {machine(outcome)}".strip()
 
 
@@ -98,7 +100,7 @@ def felt(outcome: Outcome, analysis: Analysis) -> str:
     if row.answer_s:
         alone, with_arm = row.answer_s
         parts.append(
-            f"an answer of {ANSWER_TOKENS} tokens in about {numbers.seconds(with_arm)} with {row.arm}, "
+            f"{ANSWER_TOKENS} tokens in about {numbers.seconds(with_arm)} with {row.arm}, "
             f"{numbers.seconds(alone)} alone"
         )
     if row.memory_added is not None:

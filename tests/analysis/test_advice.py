@@ -239,7 +239,7 @@ def test_what_a_machine_disturbed_or_a_run_lacks_comes_first(
     assert result is not None and result.kind == kind
     assert ("--resume" in result.command) == (kind == "unfinished")
     said = headline(decided(disturbed))
-    assert ("repeat the run on a quiet machine" in said) == (warned != "pause")
+    assert ("repeat on a quiet one" in said) == (warned != "pause")
 
 
 def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> None:
