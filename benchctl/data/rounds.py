@@ -47,7 +47,7 @@ def read_left_out(
     """Return what the rounds of a run left out, by arm and context; nothing where none was traced.
 
     `rejected`: (block, arm, attempt) of processes that do not count. Warm-ups do not, either: the first answers of a
-    process, as many as it has among the `records`.
+    process, as many as it has among the `records`; nor does its canary, the last answer.
     """
     traced = {file.name: file for file in (folder / "logs").glob("*.rounds.jsonl") if file.is_file()}
     if not traced:
@@ -60,8 +60,12 @@ def read_left_out(
         process = (cell.block, cell.arm, cell.attempt)
         if file is None or process in rejected:
             continue
-        for line in _lines(file):
-            if line.answer >= warm_ups[process] and line.drafted and line.left_out is not None:
+        lines = list(_lines(file))
+        asked_again = cell.canary is not None and cell.canary.error is None
+        last = max((line.answer for line in lines), default=0) if asked_again else None
+        for line in lines:
+            counts = line.answer >= warm_ups[process] and line.answer != last
+            if counts and line.drafted and line.left_out is not None:
                 key = cell.arm, 1 << max(0, line.context - 1).bit_length()
                 rounds[key] += 1
                 times[key].update(name for name in set(line.left_out) if _PART.fullmatch(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchctl.data.cell import Cell
+from benchctl.data.cell import Canary, Cell
 from benchctl.data.record import Record
 from benchctl.data.rounds import LeftOut, read_left_out
 from tests.analysis.conftest import build_manifest
@@ -42,6 +42,11 @@ def test_measured_rounds_that_drafted_are_added_up_by_context(tmp_path: Path) ->
         LeftOut("swift", 32, rounds=2, layers=2, times={"0.attention": 2, "1.layer": 1}),
         LeftOut("swift", 64, rounds=1, layers=0, times={}),
     ]
+    cells[0].canary = Canary(task="code", prompt_idx=0, requests=1, exact=True, same=True)
+    (row,) = read_left_out(tmp_path, manifest, [warm_up], {(1, "swift", 0)})
+    assert (row.rounds, row.times) == (1, {"0.attention": 1}), "the last answer is the canary's"
+    cells[0].canary.error = "It failed."
+    assert read_left_out(tmp_path, manifest, [warm_up], {(1, "swift", 0)}) == left_out
     manifest.target.facts["layers"] = 6
     assert {row.layers for row in read_left_out(tmp_path, manifest, [warm_up], set())} == {6}
 
