@@ -30,6 +30,9 @@ app = typer.Typer(help="Find, install and check engines, and this machine.", no_
 def install_engine(
     engine: Annotated[str, typer.Argument(help="An engine that `benchctl engines list` shows as installable.")],
     cuda: Annotated[bool, typer.Option("--cuda", help="Build for NVIDIA GPUs (needs the CUDA toolkit).")] = False,
+    arch: Annotated[
+        str | None, typer.Option(metavar="90,120", help="With --cuda: for these cards; default: this machine's.")
+    ] = None,
     metal: Annotated[bool, typer.Option("--metal", help="Build for Apple GPUs; the default on macOS.")] = False,
     vulkan: Annotated[bool, typer.Option("--vulkan", help="Build for GPUs by Vulkan (needs headers, glslc).")] = False,
     rocm: Annotated[bool, typer.Option("--rocm", help="Build for AMD GPUs (needs ROCm); never tried.")] = False,
@@ -74,7 +77,7 @@ def install_engine(
         )
     installer: Installer = resolve_name(adapter.installer)()
     backend = backends[0] if backends else None
-    options = InstallOptions(backend=backend, version=version, sdist=sdist, jobs=jobs, force=force)
+    options = InstallOptions(backend=backend, version=version, sdist=sdist, jobs=jobs, force=force, arch=arch)
     with shown_steps(installer.title) as report:
         installed = installer.install(options, report)
     if as_json:

@@ -138,6 +138,8 @@ class InstallOptions:
     sdist: Path | None = None
     jobs: int | None = None
     force: bool = False
+    arch: str | None = None
+    """What a build for CUDA is made for, as CMake's CUDA_ARCHITECTURES takes it; `None`: the cards of this machine."""
 
     def named(self, *names: str) -> list[str]:
         """Return those of the options called `names` that were given, as they stand on the command line."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -169,6 +169,17 @@ def _cell(text: str) -> float | bool | str | None:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
         return text
+
+
+def compute_capabilities() -> list[str]:
+    """Return what code of each kind of GPU here is compiled for, such as `90` for 9.0."""
+    library = nvml()
+    if library is None:
+        versions: list[Sequence[object]] = [row[0].split(".") for row in nvidia_rows("--query-gpu=compute_cap")]
+    else:
+        versions = [library.ask("DeviceGetCudaComputeCapability", gpu) or () for gpu in library.gpus]
+    named = ("".join(map(str, version)) for version in versions if len(version) == 2)
+    return list(dict.fromkeys(name for name in named if name.isdigit()))
 
 
 @dataclass(frozen=True)

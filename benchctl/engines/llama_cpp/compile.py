@@ -190,7 +190,7 @@ unsupported GNU version|-- unsupported (GNU|clang)
 No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program
     Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.
 ^\s*CUDA::\w+$
-    The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart).
+    The CUDA toolkit is there in part only: install its development libraries (cuBLAS: libcublas-dev; cudart).
 Could NOT find Vulkan|SPIRV-Headers|glslc.*not found
     Install LunarG's SDK, or Debian 13's libvulkan-dev, glslc and spirv-headers, or build without --vulkan.
 Could not find a package configuration file provided by "hip"|No CMAKE_HIP_COMPILER
@@ -281,11 +281,15 @@ class _Compiled:
     server: Path
     printed: tuple[str, ...]
     flags: tuple[str, ...]
+    tried: bool = True
+    """Whether it can start here."""
 
 
 def _compile_sound(work: Work, flags: tuple[str, ...], *, quick: bool) -> _Compiled:
     """Compile; where the result crashes on quantized models, compile again without AMX. Raises BenchctlError."""
     compiled = _compile(work, flags, quick=quick)
+    if not compiled.tried:
+        return compiled
     crashes, also = _crashes(work, compiled.server), ""
     if crashes and uses_amx(work.toolchain.cxx):
         work.report("crashed with quantized models; building again without AMX", 0, 0)
@@ -314,7 +318,38 @@ def _compile(work: Work, flags: tuple[str, ...], *, quick: bool) -> _Compiled:
     work.run("compile", toolchain.cmake, "--build", str(build), *jobs, "--target", *programs, on_line=on_line)
     server = build / "bin" / "llama-server"
     work.report("trying the result", 0, 0)
+    if work.backend == "cuda" and not _finds_driver(server):
+        return _tried_without_driver(work, server, flags)
     return _Compiled(server, work.run("try", str(server), "--version"), flags)
+
+
+_DRIVER = "libcuda.so.1"
+"""NVIDIA's driver, which a build for CUDA loads when it starts; while an image is made there is none."""
+
+
+_STUBS = ("lib64", "lib", "targets/*/lib", "lib/*-linux-gnu")
+
+
+def _finds_driver(server: Path) -> bool:
+    done = subprocess.run([server, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    return done.returncode == 0 or _DRIVER not in done.stdout + done.stderr
+
+
+def _tried_without_driver(work: Work, server: Path, flags: tuple[str, ...]) -> _Compiled:
+    """Try the result with the toolkit's stub of the driver, which finds no device; without a stub it cannot start."""
+    homes = (Path(work.toolchain.nvcc or "").resolve().parents[1], Path("/usr/local/cuda"))
+    stubs = (stub for home in homes for place in _STUBS for stub in sorted(home.glob(f"{place}/stubs/libcuda.so")))
+    stub = next(stubs, None)
+    if stub is None:
+        untried = "It was not tried: this machine has no NVIDIA driver, and the toolkit no stub of it."
+        return _Compiled(server, (untried,), flags, tried=False)
+    folder = work.folder / "driver"
+    folder.mkdir(exist_ok=True)
+    (folder / _DRIVER).unlink(missing_ok=True)
+    (folder / _DRIVER).symlink_to(stub)
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
+    printed = work.run("try", str(server), "--version")
+    return _Compiled(server, (*printed, "Tried without a device: this machine has no NVIDIA driver."), flags)
 
 
 def _crashes(work: Work, server: Path) -> tuple[str, ...]:

@@ -39,11 +39,12 @@ from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, Sdis
 from benchctl.engines.llama_cpp.trial import check_quantized
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
+from benchctl.machine import nvidia
 from benchctl.machine.describe import usable_cores
 from benchctl.machine.doctor import Check
 from benchctl.models.files import file_sha256, unfinished
 from benchctl.paths import on_path
-from benchctl.text import one_line
+from benchctl.text import one_line, plural, spoken
 
 SERVER = "llama-server"
 VARIABLE = "BENCHCTL_LLAMA_SERVER"
@@ -156,7 +157,8 @@ def install(options: InstallOptions, report: Report) -> Build:
         raise UsageError(f"this cannot be split into arguments: {error}", where="CMAKE_ARGS") from error
     version, sdist = _source(options)
     toolchain, folder = find_toolchain(backend), builds_folder()
-    flags = (*_ALWAYS.split(), *_BACKEND_FLAGS[backend], *further, *_LAST_FLAGS)
+    cards = _cards(options, backend, further)
+    flags = (*_ALWAYS.split(), *_BACKEND_FLAGS[backend], *cards, *further, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
     final = folder / f"{version}-{backend}-{key}"
     if not options.force and (build := Build.read(final)):
@@ -170,8 +172,10 @@ def install(options: InstallOptions, report: Report) -> Build:
             log_path = folder / "logs" / f"{final.name}.log"
             log_path.parent.mkdir(exist_ok=True)
             with _kept_when_interrupted(within), log_path.open("w", buffering=1) as log:
-                report("fetching the source", 0, 0)
                 jobs = options.jobs or _jobs()
+                if backend == "cuda":
+                    report(_told_first(cards, jobs), 0, 0)
+                report("fetching the source", 0, 0)
                 work = Work(within, toolchain, backend, flags, jobs, log, log_path, report)
                 finished = make_build(work, sdist or fetch_sdist(version, log), key)
                 if final.exists():  # --force, or a folder that somebody damaged
@@ -184,6 +188,36 @@ def install(options: InstallOptions, report: Report) -> Build:
     installed = Build.read(final)
     assert installed is not None
     return installed
+
+
+ARCHITECTURES = "-DCMAKE_CUDA_ARCHITECTURES="
+_MAJOR = "all-major"
+"""What CMake compiles for every kind of card of this toolkit."""
+_CARD = re.compile(r"\d{2,3}[a-z]?(-real|-virtual)?|native|all|all-major")
+CORE_MINUTES = 120
+"""Of compiling for one kind of card: two cores took an hour for 90 with nvcc 13.0."""
+
+
+def _cards(options: InstallOptions, backend: Backend, further: Sequence[str]) -> tuple[str, ...]:
+    """Return the flag for the cards that a build is for. Raises UsageError."""
+    if options.arch is not None and backend != "cuda":
+        raise UsageError("Only a build for CUDA has card architectures.", where="--arch", fix="Add --cuda.")
+    if backend != "cuda" or any(argument.startswith("-DCMAKE_CUDA_ARCHITECTURES") for argument in further):
+        return ()
+    if options.arch is not None and not all(map(_CARD.fullmatch, options.arch.split(","))):
+        fix = "90 (H100), 89 (RTX 40, L4), 86 (RTX 30), 120 (RTX 50), with commas between several."
+        raise UsageError("Expected card architectures.", where="--arch", fix=fix)
+    named = options.arch or ",".join(nvidia.compute_capabilities()) or _MAJOR
+    return (f"{ARCHITECTURES}{named.replace(',', ';')}",)
+
+
+def _told_first(flags: Sequence[str], jobs: int) -> str:
+    """Return what is built and about how long that takes."""
+    names = "".join(flags).removeprefix(ARCHITECTURES).split(";")
+    if names in ([_MAJOR], [""]):
+        return f"no card is named or found here, so for every kind: hours with {jobs} jobs; --arch 90 takes one"
+    minutes = CORE_MINUTES * len(names) / jobs
+    return f"for CUDA {', '.join(names)}: about {spoken(60 * minutes)} with {jobs} {plural(jobs, 'job')}"
 
 
 @contextmanager

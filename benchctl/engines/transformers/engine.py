@@ -94,7 +94,7 @@ class TransformersInstaller:
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
         """Make the environment, where it is not there."""
-        useless = options.named("version", "sdist", "jobs")
+        useless = options.named("version", "sdist", "jobs", "arch")
         if options.backend is not None:
             useless.append(f"--{options.backend}")
         if useless:

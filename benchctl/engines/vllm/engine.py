@@ -130,7 +130,7 @@ class VllmInstaller:
                 "CUDA's version, and what is measured should be what you serve with. Then name its program `vllm`: "
                 "engine.binary in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
             )
-        if useless := options.named("version", "sdist", "jobs"):
+        if useless := options.named("version", "sdist", "jobs", "arch"):
             raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
         program = environment().install(report, force=options.force)
         return Installed(

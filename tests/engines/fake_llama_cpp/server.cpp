@@ -9,6 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifdef FAKE_DRIVER
+extern "C" int cuInit(unsigned flags);
+const int driver = cuInit(0);
+#endif
+
 #ifdef FAKE_BROKEN
 int broken = this_is_not_declared;
 #endif

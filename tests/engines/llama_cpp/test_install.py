@@ -236,6 +236,55 @@ def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         install(InstallOptions("cuda", sdist=sdist), Stages())
 
 
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A CUDA toolkit of a compiler that prints its version, on a machine without a driver or a card."""
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text("#!/bin/sh\necho Build cuda_13.0\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.nvcc_candidates", lambda: [str(nvcc)])
+    monkeypatch.setattr("benchctl.machine.nvidia.nvml", lambda: None)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "")
+    return nvcc.parents[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="CUDA is Linux's here")
+@pytest.mark.parametrize("has_stub", [True, False])
+def test_a_build_for_cuda_ends_where_no_driver_is(
+    sdist: Path, toolkit: Path, has_stub: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an image the build ended with: libcuda.so.1: cannot open shared object file."""
+    driver = toolkit / "lib64" / "stubs" / "libcuda.so"
+    driver.parent.mkdir(parents=True)
+    source = toolkit / "driver.c"
+    source.write_text("int cuInit(unsigned flags) { return 34; }\n")
+    argv = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(source), "-o", str(driver)]
+    subprocess.run(argv, check=True)
+    if not has_stub:
+        driver = driver.rename(toolkit / "libelsewhere.so")
+    monkeypatch.setenv("CMAKE_ARGS", f"-DFAKE_DRIVER={driver}")
+    stages = Stages()
+    build = install(InstallOptions("cuda", sdist=sdist, arch="90,120", jobs=2), stages)
+    assert "-DCMAKE_CUDA_ARCHITECTURES=90;120" in build.flags
+    assert stages[0] == "for CUDA 90, 120: about 2 h 0 min with 2 jobs"
+    ending = "Tried without a device: this machine has no NVIDIA driver."
+    untried = "It was not tried: this machine has no NVIDIA driver, and the toolkit no stub of it."
+    assert build.version_output.endswith(ending if has_stub else untried)
+    assert any("trying it with" in stage for stage in stages) == has_stub
+
+
+def test_the_cards_that_a_build_is_for(sdist: Path, toolkit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchctl.machine.nvidia.nvidia_rows", lambda query: [["8.9"], ["12.0"], ["8.9"]])
+    assert "-DCMAKE_CUDA_ARCHITECTURES=89;120" in install(InstallOptions("cuda", sdist=sdist), Stages()).flags
+    for options, message in (
+        (InstallOptions("cpu", arch="90", sdist=sdist), "Only a build for CUDA"),
+        (InstallOptions("cuda", arch="--x", sdist=sdist), "Expected card architectures"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            install(options, Stages())
+
+
 def test_interrupt_leaves_no_compiler_and_what_was_compiled(sdist: Path) -> None:
     argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=86399"]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
