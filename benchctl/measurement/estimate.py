@@ -39,7 +39,7 @@ SLOWER_DRAFTED = 2.0
 """How much slower a token is assumed to be where a model drafts on a CPU: in the kept run of Qwen2.5-Coder on two cores
 a token took 115 ms over all arms, 50 without speculation."""
 START_S = 5.0
-"""Seconds that a process takes to start where neither the run nor its engine's adapter tells."""
+"""Seconds that a process takes to start, where a run has answers and no process of it has ended."""
 MOST_RUNS = 20
 """Earlier runs that are looked at."""
 _GIB = 1 << 30
@@ -122,8 +122,7 @@ def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
             ran_alone = cell.status == "finished" and manifest and manifest.recipe.get("schedule") != "interleaved"
             timings.starts[cell.arm].append(max(cell.startup_s + warm_ups, unmeasured_s if ran_alone else 0.0))
     if manifest and any(timings.answers.values()) and not any(timings.starts.values()):  # its first cell was cut off
-        usual = adapter_of(manifest.engine.kind).usual
-        timings.starts[manifest.baseline].append(usual.start_s if usual else START_S)
+        timings.starts[manifest.baseline].append(START_S)
     if manifest and manifest.cells and manifest.cells[0].started_at:
         begun, first = (datetime.fromisoformat(text) for text in (manifest.created_at, manifest.cells[0].started_at))
         timings.before_s = max(0.0, (first - begun).total_seconds())

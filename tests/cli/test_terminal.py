@@ -168,6 +168,17 @@ def test_ten_thousand_cells_in_a_pipe_need_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+def test_a_run_above_half_an_hour_is_asked_about(tmp_path: Path) -> None:
+    words = ("bundled:tiny-hybrid", "bundled:tiny-hybrid-draft", "--prompts", "many", "--blocks", "100")
+    words += ("--set", "sampling.max_tokens=1500", "--set", "engine.context=2048")
+    code, screen, _ = at_a_terminal(tmp_path, "run", *words, answers={"Start? [y/N]": "n"})
+    assert (code, "Nothing was started" in screen, "100 repetitions: in the order of" in screen) == (2, True, True), (
+        screen
+    )
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.engine
 def test_a_run_is_never_silent_and_says_the_speed_up_so_far(tmp_path: Path) -> None:
     (tmp_path / "seen.yaml").write_text(RECIPE)
     status, screen, silence = at_a_terminal(tmp_path, "run", "seen.yaml", "-v")

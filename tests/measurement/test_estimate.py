@@ -67,6 +67,19 @@ def test_another_limit_of_tokens_takes_another_time(
     assert timings_of(open_run(folder), max_tokens, "").of_plan(plan) == pytest.approx(2 * (1 + 2 * seconds))
 
 
+def test_a_run_that_was_cut_off_in_its_first_cell_tells_its_pace(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    """No process of it ended, so how long one takes to start is not known; that every answer takes 40 s is."""
+    record = Record(label="baseline", task="code", prompt_idx=0, rep=0, schema_version=SCHEMA_VERSION)
+    writer.append(record.changed(e2e_s=40.0, n_predicted=8, finish_reason="length"))
+    timings = timings_of(open_run(folder), 8, "")
+    plan = make_plan(recipe, prompts)
+    seconds = timings.of_plan(plan)
+    answers = sum(len(cell.prompts) for cell in plan)
+    assert timings.known and seconds is not None and 40 * answers < seconds < 50 * answers
+
+
 def test_an_engine_that_starts_slowly_counts(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.measurement.plan import make_plan
-from benchctl.measurement.progress import RunningSpeedups, RunProgress
+from benchctl.measurement.progress import RunningSpeedups, RunProgress, _time_left, shown_steps
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 from benchctl.text import spoken
@@ -108,3 +108,14 @@ def test_the_speed_up_so_far_is_over_both_cells_of_the_baseline(recipe: Recipe, 
     lines = {line.partition(":")[0]: line for line in result.lines()}
     assert lines["spec"].startswith("spec: 1.50× so far"), "0.12 s a token over 0.08 s"
     assert lines["baseline-again"].startswith("baseline-again: 0.71× so far"), "against the first cell alone"
+
+
+def test_a_counted_step_says_how_long_the_rest_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    """As compiling an engine: its pace so far, from a twentieth of it on."""
+    with shown_steps("engine") as show:
+        for done in (0, 20, 40):
+            show("compiling", done, 40)
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert (first, last) == ("engine: compiling 0/40", "engine: compiling 40/40")
+    assert re.fullmatch(r"engine: compiling 20/40, about .* left", second)
+    assert _time_left(6.0, 2, 38) == "about 2 min left" and _time_left(6.0, 1, 99) == ""
