@@ -82,10 +82,10 @@ def test_accepted_runners_up_are_found_at_their_places(
     assert [gap for _, _, gap in deviations] == gaps
 
 
-def test_a_recurrent_state_that_is_not_restored_is_found(
+def test_a_recurrent_state_that_keeps_rejected_tokens_is_found(
     folder_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(State, "_restore_recurrent", lambda *_: None)
+    monkeypatch.setattr(State, "keep", lambda state, snapshot, tokens: state._crop(snapshot.read + tokens))
     target = Replaying(folder_of("tiny-hybrid-draft"))
     assert all(target.answer(text, "self-ssm")[1] for text in PROMPTS[:2])
 
