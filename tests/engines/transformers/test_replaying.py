@@ -90,6 +90,22 @@ def test_a_recurrent_state_that_keeps_rejected_tokens_is_found(
     assert all(target.answer(text, "self-ssm")[1] for text in PROMPTS[:2])
 
 
+def test_rows_that_depend_on_what_stands_behind_them_decide_nothing(folder_of: Callable[[str], Path]) -> None:
+    target = Replaying(folder_of("tiny-transformer"))
+    prompt, forward = [5, 6, 7], target.decoder.forward
+    _, tokens = decoded(target.decoder, prompt, 4)
+    other = [*tokens[:2], (tokens[2] + 1) % 4096, tokens[3]]
+    steps, chooser = [(4, 0)] * 3, Sampler().chooser()
+    assert replay(target.decoder, prompt, other, steps, chooser)[0][0] == 2
+
+    def mixing(tokens: Sequence[int], position: int, cache: Any, *, keep: int) -> Any:
+        return forward(tokens, position, cache, keep=keep) + 1e-3 * (tokens[-1] % 7)
+
+    target.decoder.forward = mixing  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="where other tokens stand behind it"):
+        replay(target.decoder, prompt, other, steps, chooser)
+
+
 def test_steps_that_do_not_make_the_answer_are_refused(folder_of: Callable[[str], Path]) -> None:
     target = Replaying(folder_of("tiny-transformer"))
     for steps in ([(4, 1)], [(4, 2), (0, 0)], [(1, 2)], []):

@@ -144,6 +144,19 @@ def test_a_promise_of_equal_numbers_leaves_ties_alone_as_an_excuse(diverging_run
     assert verdict(run)[1].outcome == "near-tie"
 
 
+def test_equal_answers_say_what_promises_them(make_record: Any, make_manifest: Any) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple", "max": 4}}, prompts=1, blocks=1)
+    manifest.engine = manifest.engine.model_copy(update={"kind": "vllm"})
+    run = RunData(Path("by-hand"), manifest, [make_record("baseline"), make_record("spec", draft_n=8, rounds=2)], [])
+    assert codes(verdict(run)[0]) == ["identical"]
+    for arm in manifest.arms:
+        arm.env = ["VLLM_BATCH_INVARIANT=1"]
+    judged, _ = verdict(run)
+    assert codes(judged) == ["identical", "batch-invariant"]
+    assert judged.reason.endswith("VLLM_BATCH_INVARIANT=1 promises the same numbers in any batch: no numeric noise can "
+                                  "make a difference.")  # fmt: skip
+
+
 def test_a_token_too_far_down_the_list_has_at_least_that_margin(diverging_run: DivergingRun) -> None:
     far = divergence_at(7, 7, [("verify", 5, 9.0)])
     far.readings.insert(
