@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ import pytest
 from gguf import GGUFWriter
 
 from benchctl.engines.base import Launch, ReplayingEngine
+from benchctl.engines.llama_cpp import companion
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.companion import no_companion
+from benchctl.engines.llama_cpp.compile import Toolchain
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.replay import LlamaReplayer, sampling_args, target_launch, unreplayable
@@ -116,7 +119,7 @@ def test_noise_of_the_widths_is_none_in_the_widths_themselves(
     """Penalties keep the answer among near-ties, and with them read token by token the target leaves it."""
     path = {model.name: model.path for model in bundled_models()}
     file = tmp_path / "q4_k.gguf"
-    quantize = [llama_server.with_name("llama-quantize"), path["tiny-transformer"], file, "Q4_K", "1"]
+    quantize = [*map(str, (llama_server.with_name("llama-quantize"), path["tiny-transformer"], file)), "Q4_K", "1"]
     subprocess.run(quantize, check=True, capture_output=True)
     models = ResolvedPair(resolved(file), resolved(path["tiny-transformer"]))
     sampling = Sampling(max_tokens=400, presence_penalty=2.0, frequency_penalty=2.0, ignore_eos=True)
@@ -196,6 +199,42 @@ def test_what_cannot_be_replayed_is_a_sentence(tiny_target: Path, tmp_path: Path
     for name in ("libllama-common.so.0", "libllama.so.0", "libggml.so.0", "libggml-base.so.0"):
         (server.parent / name).touch()
     assert no_companion(server, PINNED_COMMIT[:7]) is None
+
+
+def test_for_a_server_with_shared_libraries_it_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it loads the server's own, from its own folder, as backends that are loaded by name are looked for there."""
+    server, calls = tmp_path / "bin" / "llama-server", tmp_path / "calls"
+    server.parent.mkdir()
+    for name in ("libllama-common.so.0", "libllama.so.0", "libggml.so.0", "libggml-base.so.0", "libggml-cuda.so"):
+        (server.parent / name).write_text(name)
+    compiler = write_script(
+        tmp_path / "c++", f'echo "$@" >> {calls}; while [ "$1" != -o ]; do shift; done; echo > "$2"'
+    )
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(companion, "find_toolchain", lambda _: Toolchain("", "", "", str(compiler), "1.0"))
+    monkeypatch.setattr(companion, "fetch_sdist", lambda version, log: None)
+    monkeypatch.setattr(companion, "extract_llama_cpp", lambda sdist, into: None)
+    program = companion.build_companion(server)
+    assert companion.build_companion(server) == program and os.access(program, os.X_OK)
+    (line,) = calls.read_text().splitlines()
+    assert all(f"{program.parent}/{name}" in line.split() for name in ("libllama.so.0", "libggml-base.so.0"))
+    assert (program.parent / "libggml-cuda.so").read_text() == "libggml-cuda.so"
+    (server.parent / "libllama.so.0").write_text("another build")
+    assert companion.build_companion(server) != program
+
+    compiler.write_text("#!/bin/sh\necho 'error: no such header'; exit 1\n")
+    (server.parent / "libllama.so.0").write_text("a third")
+    with pytest.raises(EngineError, match="could not be built") as caught:
+        companion.build_companion(server)
+    assert caught.value.log_tail == ("error: no such header",)
+
+
+def write_script(file: Path, text: str) -> Path:
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return file
 
 
 def test_sampling_is_set_by_flags() -> None:
