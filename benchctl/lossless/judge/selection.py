@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.cells import first_token_by_round, speculates, verify_width
+from benchctl.analysis.cells import first_token_by_round, invariant_by, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import Reason, because
 from benchctl.data.record import Record, sha256_tokens
@@ -150,7 +150,8 @@ def select_answers(parts: Iterable[tuple[ConditionRun, Frame]], arms: Sequence[s
                 answer.key: common_length(answer.token_ids, theirs[cell].token_ids) if cell in theirs else 0
                 for cell, answer in ours.items()
             }
-            widths, slots = _widths(frame, arm), _slots(group)
+            # Where an engine promises the same numbers in any batch, sharing one makes no noise.
+            widths, slots = _widths(frame, arm), 1 if invariant_by(frame, name) else _slots(group)
             if not widths:
                 lacks[name] = because("no-width")
             elif slots is None:

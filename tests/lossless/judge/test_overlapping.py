@@ -69,6 +69,19 @@ def test_the_width_of_parallel_requests_is_that_of_all(
     assert reach == (reported if slots == 1 else [None, None])
 
 
+def test_sharing_a_batch_is_no_noise_where_the_engine_promises_that(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple", "max": 4}}, 1, 1)
+    manifest.engine = manifest.engine.model_copy(update={"kind": "vllm"})
+    run = make_run([make_record("baseline"), make_record("spec", ids=[*range(11)], draft_n=8, rounds=5)], manifest)
+    for setting, slots in (("VLLM_BATCH_INVARIANT=0", 4), ("VLLM_BATCH_INVARIANT=1", 1)):
+        update = {"concurrency": 4, "env": [setting]}
+        manifest.arms = [identity.model_copy(update=update) for identity in manifest.arms]
+        (arm,) = select_answers([(part.group, part.frame) for part in conditions_of(run)]).arms
+        assert (arm.overlapping, arm.slots) == (True, slots)
+
+
 def test_a_looping_answer_is_named_and_judged_by_its_scores(make_record: Any, make_run: Any) -> None:
     """As one request at a time: noise may tip any answer into a loop. A missing answer leaves it undetermined."""
     loop = {"text": "again and " * 40, "ids": [7, 8] * 40}
