@@ -48,7 +48,7 @@ def verify_stress(
     ] = None,
     arm: options.OnlyArms = None,
     only: Annotated[
-        str | None, typer.Option(metavar="SCENARIOS", help="Of canary, cache, crowd, sessions, constraint.")
+        str | None, typer.Option(metavar="SCENARIOS", help="Of canary, cache, crowd, sessions, constraint, cancel.")
     ] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long: 90s, 10m, 1h.")] = "10m",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the plan of requests.")] = 1,
@@ -115,10 +115,10 @@ def verify_stress(
 
 
 def _scenarios(names: str | None) -> tuple[ScenarioName, ...]:
-    """Return the scenarios of `--only`, or all. Raises UsageError."""
-    from benchctl.experiments.stress.plan import SCENARIOS
+    """Return the scenarios of `--only`, or the usual ones. Raises UsageError."""
+    from benchctl.experiments.stress.plan import SCENARIOS, USUAL
 
-    chosen = SCENARIOS if names is None else [name.strip() for name in names.split(",")]
+    chosen = USUAL if names is None else [name.strip() for name in names.split(",")]
     if unknown := [name for name in chosen if name not in SCENARIOS]:
         raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=f"Name: {', '.join(SCENARIOS)}.")
     return tuple(name for name in SCENARIOS if name in chosen)

@@ -13,6 +13,7 @@ STATES = {
     "crowd": "in a crowd",
     "sessions": "in a conversation",
     "constraint": "by a schema, up to a stop string, with log probabilities where benchctl can read them",
+    "cancel": "beside and after cancelled requests",
 }
 """What each scenario does to a request."""
 _LACKING = {
@@ -21,6 +22,7 @@ _LACKING = {
     "drafted": "nothing was drafted, or the engine does not report it",
     "rejected": "fewer than 30 % of the drafted tokens were rejected",
     "constrained": "nothing was drafted under a schema",
+    "cancelled": "no answer was cancelled while it came",
     "repeated": "no request was answered twice",
 }
 _INVALID = {

@@ -11,7 +11,7 @@ from benchctl.experiments.stress.stored import StressAnswer
 
 FEWEST_REJECTED = 0.3
 """Share of the drafted tokens: only a rejected draft has to be taken back."""
-Lacking = Literal["cached", "crowd", "drafted", "rejected", "constrained", "repeated"]
+Lacking = Literal["cached", "crowd", "drafted", "rejected", "constrained", "cancelled", "repeated"]
 """Which cause was not seen."""
 
 
@@ -65,6 +65,8 @@ def exercised(
         lacking.append("crowd")
     if scenario == "constraint" and not any(request.by_schema and answer.drafted for request, answer in sound):
         lacking.append("constrained")
+    if scenario == "cancel" and not any(answer.cancelled for answer in all_answers):
+        lacking.append("cancelled")
     if not drafted:
         lacking.append("drafted")
     elif accepted is None or 1 - accepted / drafted < FEWEST_REJECTED:

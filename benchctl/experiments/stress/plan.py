@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args
 from benchctl.data.versions import Part
 from benchctl.prompts.suite import Message, Prompt
 
-ScenarioName = Literal["canary", "cache", "crowd", "sessions", "constraint"]
+ScenarioName = Literal["canary", "cache", "crowd", "sessions", "constraint", "cancel"]
 SCENARIOS: tuple[ScenarioName, ...] = get_args(ScenarioName)
+USUAL = SCENARIOS[:5]
+"""Those of a test that names none."""
 CLIENTS = 4
 """Requests in flight in a crowd; llama-server has so many slots by default."""
 SCHEMA: dict[str, Any] = {
@@ -67,6 +69,8 @@ class Request(Part):
     by_schema: bool = False
     """Whether the answer must follow `SCHEMA`."""
     stop: Stop | None = None
+    cancel_after: int | None = None
+    """The connection is closed after so many tokens of the answer; 0: while the prompt is read."""
     listed: bool = False
     """Whether the answer must list the log probabilities of its tokens."""
 
@@ -135,7 +139,7 @@ def make_plan(scenarios: Sequence[ScenarioName], seed: int, size: float, materia
     """Return the plan. `size`: 1 for the full plan, less for a slow pair."""
     planner = _Planner(seed, size, material)
     makers = {"canary": planner.canary, "cache": planner.cache, "crowd": planner.crowd}
-    makers |= {"sessions": planner.sessions, "constraint": planner.constraint}
+    makers |= {"sessions": planner.sessions, "constraint": planner.constraint, "cancel": planner.cancel}
     return Plan(seed=seed, size=size, processes=tuple(one for name in scenarios for one in makers[name]()))
 
 
@@ -287,3 +291,20 @@ class _Planner:
             ]
             waves += [Wave(requests=(plain,)), Wave(requests=tuple(constrained))]
         yield ProcessPlan(scenario="constraint", name="constraint", waves=tuple(waves))
+
+    def cancel(self) -> Iterator[ProcessPlan]:
+        """Yield prompts before, while and after other requests are cancelled, early and late."""
+        rng = random.Random(f"{self._seed} cancel")  # noqa: S311 - a plan, no secret
+        prompts = range(self._scaled(8, 3))
+
+        def ask(i: int) -> Request:
+            return self._request("cancel", self._prompt(i), self._tokens, f"prompt {i}")
+
+        waves = [Wave(requests=tuple(map(ask, prompts)))]
+        for number in range(self._scaled(3, 2)):
+            mixed = []
+            for i in prompts:
+                other = self._part(number + i, 1200) if i % 3 == 0 else self._load(i + number)
+                mixed += [self._request("cancel", [other], 64, cancel_after=rng.choice((0, 1, 2, 5, 9, 17))), ask(i)]
+            waves += [Wave(requests=tuple(mixed), clients=2), Wave(requests=tuple(map(ask, prompts)))]
+        yield ProcessPlan(scenario="cancel", name="cancel", waves=tuple(waves))

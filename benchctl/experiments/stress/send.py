@@ -19,6 +19,9 @@ from benchctl.recipes.schema import Sampling
 LIKELIEST = 5
 """Tokens whose log probabilities are asked for beside each token."""
 
+PREFILL_S = 0.02
+"""When a request is cancelled that is to be cancelled before its first token."""
+
 
 @dataclass
 class Sender:
@@ -112,11 +115,13 @@ class Sender:
                 answer.logprobs = tuple(token.logprob for token in tokens)
                 answer.listed = tuple(len(token.likeliest) for token in tokens)
                 return answer
-            done = await self.server.complete(prompt, sampling)
+            done = await self._completed(request, prompt, sampling, answer)
         except EngineError as error:
             answer.error = error.what
             answer.ended = not self.server.alive()
             self.over |= answer.ended or error.kind == "timeout"
+            return answer
+        if done is None:
             return answer
         first = (done.sent_at or sent_at) - self.began + done.ttft_s
         answer.decoded_s = (first, first + done.decode_s)
@@ -125,3 +130,29 @@ class Sender:
             self._without_ids.append((answer, prompt, sampling, done))
         answer.cached, answer.drafted, answer.accepted = done.cached_tokens, done.ledger.drafted, done.ledger.accepted
         return answer
+
+    async def _completed(
+        self, request: Request, prompt: Rendered, sampling: Sampling, answer: StressAnswer
+    ) -> Completion | None:
+        """Return the whole answer; `None` where the request was cancelled before that. Raises EngineError."""
+        if request.cancel_after is None:
+            return await self.server.complete(prompt, sampling)
+        tokens, enough = 0, asyncio.Event()
+
+        def count(received: int) -> None:
+            nonlocal tokens
+            tokens = received
+            if received >= (request.cancel_after or 0):
+                enough.set()
+
+        whole = asyncio.create_task(self.server.complete(prompt, sampling, count))
+        waiting = asyncio.create_task(enough.wait() if request.cancel_after else asyncio.sleep(PREFILL_S))
+        await asyncio.wait({whole, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if whole.done():
+            return whole.result()
+        whole.cancel()
+        with suppress(asyncio.CancelledError):
+            await whole
+        answer.cancelled = tokens
+        return None

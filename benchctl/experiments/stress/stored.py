@@ -44,6 +44,8 @@ class StressAnswer(Part):
     """How many likeliest tokens are listed beside each."""
     stop: str | None = None
     """The stop string that was sent."""
+    cancelled: int | None = None
+    """Tokens that had come when benchctl closed the connection."""
     error: str | None = None
     ended: bool = False
     """Whether the engine ended with it."""

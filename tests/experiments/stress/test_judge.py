@@ -142,6 +142,7 @@ def test_a_cause_that_was_not_seen_is_not_exercised() -> None:
     assert judged(answers(REPEATED, accepted=8)).exercised.lacking == ["rejected"]
     assert judged(answers(REPEATED, without), scenario="cache").verdict == "not exercised"
     assert judged(answers(REPEATED), scenario="crowd").exercised.lacking == ["crowd"]
+    assert judged(answers(REPEATED), scenario="cancel").exercised.lacking == ["cancelled"]
     assert judged(answers(REPEATED, lambda _, answer: setattr(answer, "drafted", 0))).exercised.lacking == ["drafted"]
     assert judged(answers(REPEATED[:PROMPTS]), requests=REPEATED[:PROMPTS]).exercised.lacking == ["repeated"]
 
