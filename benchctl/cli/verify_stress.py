@@ -210,7 +210,7 @@ def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> 
 def _print_reproduction(out: Printout, shortest: Reproduction) -> None:
     """Print the engine's command and a `curl` line a request."""
     times = f"in {shortest.shown} of {shortest.attempts} attempts"
-    out.below(f"The shortest plan that still shows it ({times}; the last request shows: {shortest.shows[:200]}):")
+    out.below(f"The shortest plan that still shows it ({times}; {shortest.shows[:200]}):")
     command = [{"{port}": "8080"}.get(word, word) for word in shortest.command]
     out.say(f"    {shlex.join(command)}", whole=True, most=20_000)
     requests = iter(shortest.requests)

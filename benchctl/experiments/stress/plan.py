@@ -226,31 +226,32 @@ class _Planner:
     def crowd(self) -> Iterator[ProcessPlan]:
         """Yield fresh processes: slots first used in random order, prompts alone, then several at a time.
 
-        Batches of unequal widths need answers of unequal lengths, prompts that come in pairs, and long ones.
+        Batches of unequal widths need answers of unequal lengths, and short prompts that arrive while a long answer
+        runs. The prompts are shipped ones, of whose drafts more are rejected.
         """
         for number in range(self._scaled(4, 2)):
             rng = random.Random(f"{self._seed} crowd {number}")  # noqa: S311 - a plan, no secret
             slots = rng.sample(range(CLIENTS), CLIENTS)
             first_use = [self._request("crowd", [Turn(text="Hello.")], 4, slot=slot) for slot in slots]
-            drawn = rng.sample(range(len(self._material.prompts)), min(len(self._material.prompts), self._scaled(6, 3)))
-            lengths = [3 * self._tokens, *(rng.choice((16, self._tokens, 2 * self._tokens)) for _ in drawn[1:])]
+            drawn = rng.sample(range(min(60, len(self._material.load))), self._scaled(6, 3))
+            lengths = [3 * self._tokens, *(rng.choice((16, 3 * self._tokens)) for _ in drawn[1:])]
 
-            def long_answers(drawn: Sequence[int] = drawn, lengths: Sequence[int] = lengths) -> list[Request]:
-                pairs = zip(drawn, lengths, strict=True)
-                return [self._request("crowd", self._prompt(i), n, f"prompt {i} of {n}") for i, n in pairs]
+            def answer(place: int, drawn: Sequence[int] = drawn, lengths: Sequence[int] = lengths) -> Request:
+                unit = f"prompt {drawn[place]} of {lengths[place]}"
+                return self._request("crowd", [self._load(drawn[place])], lengths[place], unit)
 
-            def short_answers(count: int, rng: random.Random = rng) -> list[Request]:
+            def short(count: int, rng: random.Random = rng) -> list[Request]:
                 picks = [rng.randrange(CLIENTS) for _ in range(count)]
                 return [self._request("crowd", [Turn(text=self._load(i).text[:40])], 2, f"short {i}") for i in picks]
 
-            alone = Wave(requests=(*first_use, *long_answers(), *(short_answers(4))))
+            places = range(len(drawn))
+            alone = Wave(requests=(*first_use, *map(answer, places), *short(4)))
             crowds = []
             for _ in range(2 if self._size > 0.3 else 1):
                 mixed: list[Request] = []
-                long = long_answers()
-                for answer in [long[0], *rng.sample(long[1:], len(long) - 1)]:
-                    mixed += [answer, *short_answers(4)]
-                mixed.insert(rng.randrange(3, len(mixed)), self._request("crowd", [self._part(number, 900)], 8))
+                for place in rng.sample(places, len(places)):
+                    mixed += [answer(place), *short(6)]
+                mixed.insert(rng.randrange(len(mixed)), self._request("crowd", [self._part(number, 900)], 8))
                 crowds.append(Wave(requests=tuple(mixed), clients=CLIENTS))
             yield ProcessPlan(scenario="crowd", name=f"crowd {number + 1}", waves=(alone, *crowds))
 

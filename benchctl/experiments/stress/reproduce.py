@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 
 from benchctl.engines.base import ServerInUse
 from benchctl.experiments.stress.judge import ScenarioResult, fork, invalid_code
-from benchctl.experiments.stress.plan import Wave
+from benchctl.experiments.stress.plan import Request, Wave
 from benchctl.experiments.stress.send import Sender
-from benchctl.experiments.stress.shrink import leading_up, needs, only, shrink
+from benchctl.experiments.stress.shrink import leading_up, only, shrink
 from benchctl.experiments.stress.stored import Divergence, Played, Reproduction, StressAnswer, StressTest
 from benchctl.measurement.cell import running
 from benchctl.words.stress import likeliest_listed
 
 TRIES = 3
 """Attempts at a plan whose requests are in flight at the same time: their timing differs from run to run."""
+ATTEMPTS = 5
+"""Attempts at the shortest plan, which tell how often it shows the fault."""
 Start = Callable[[str], ServerInUse]
 MakeSender = Callable[[ServerInUse, Played], Sender]
 Gap = Callable[[StressAnswer, Divergence], float | None]
@@ -48,6 +50,8 @@ def _together(wave: Wave) -> list[int]:
 
 
 class _Search:
+    """Plays parts of the process in which the fault showed. Any request that shows it counts, not just the same one."""
+
     def __init__(
         self,
         test: StressTest,
@@ -61,39 +65,36 @@ class _Search:
         self._test, self._result, self._until = test, result, until
         self._start, self._make_sender, self._gap = start, make_sender, gap
         process = next(each for each in test.plan.processes if request in {member.id for member in each.requests})
-        self._target = next(member for member in process.requests if member.id == request)
         self._waves = leading_up(process, request)
         ids = {member.id for member in process.requests}
         earlier = test.played[result.arm].answers
         self._earlier = {name: answer for name, answer in earlier.items() if name not in ids}
         """Answers of other processes, of which requests may be made."""
+        self._firsts: dict[str | None, StressAnswer] = {}
+        for member in test.plan.of(result.scenario):
+            if (answer := earlier.get(member.id)) is not None and answer.error is None:
+                self._firsts.setdefault(member.unit, answer)
         self._sent: list[tuple[str, str]] = []
+        self._played: list[str] = []
         self._shown = ""
 
     def run(self) -> Reproduction | None:
         """Shorten the plan."""
-        by_id = {member.id: member for process in self._test.plan.processes for member in process.requests}
-        fixed = {*needs(self._target, by_id), self._target.id}
         names = [member.id for wave in self._waves for member in wave.requests]
-
-        def chosen(some: Sequence[str]) -> list[str]:
-            return [name for name in names if name in {*some, *fixed}]
-
         if not self._shows(names):
             return None
-        removable = [name for name in names if name not in fixed]
-        shortest = chosen(shrink(removable, lambda some: time.monotonic() < self._until and self._shows(chosen(some))))
-        shown = [self._shows(shortest, tries=1) for _ in range(TRIES)]
-        waves = only(self._waves, shortest)
+        shrink(names, lambda some: time.monotonic() < self._until and self._shows(some))
+        shortest, sent, shown = self._played, self._sent, self._shown
+        rate = [self._shows(shortest, tries=1) for _ in range(ATTEMPTS)]
         return Reproduction(
             arm=self._result.arm,
             scenario=self._result.scenario,
             command=tuple(next(arm.argv for arm in self._test.manifest.arms if arm.name == self._result.arm)),
-            requests=self._sent,
-            together=[size for wave in waves for size in _together(wave)],
-            shows=self._shown,
-            attempts=len(shown),
-            shown=sum(shown),
+            requests=sent,
+            together=[size for wave in only(self._waves, shortest) for size in _together(wave)],
+            shows=shown,
+            attempts=len(rate),
+            shown=sum(rate),
         )
 
     def _shows(self, names: Sequence[str], tries: int = TRIES) -> bool:
@@ -104,24 +105,27 @@ class _Search:
             with running(self._start(self._result.arm)) as server:
                 sender = self._make_sender(server, played)
                 asyncio.run(sender.play(waves))
-            answer = played.answers.get(self._target.id)
-            if answer is not None and self._is_faulty(answer, played.answers):
-                self._sent = [(path, json.dumps(body, ensure_ascii=False)) for path, body in sender.sent]
-                self._shown = answer.error or (likeliest_listed(answer.listed) if answer.listed else repr(answer.text))
-                return True
+            requests = [member for wave in waves for member in wave.requests if member.id in played.answers]
+            for number, member in enumerate(requests, start=1):
+                answer = played.answers[member.id]
+                if self._is_faulty(member, answer, played.answers):
+                    self._played = [sent.id for sent in requests]
+                    self._sent = [(path, json.dumps(body, ensure_ascii=False)) for path, body in sender.sent]
+                    text = likeliest_listed(answer.listed) if answer.listed else repr(answer.text)
+                    self._shown = f"request {number}: {answer.error or text}"
+                    return True
         return False
 
-    def _is_faulty(self, answer: StressAnswer, answers: dict[str, StressAnswer]) -> bool:
+    def _is_faulty(self, request: Request, answer: StressAnswer, answers: dict[str, StressAnswer]) -> bool:
         result = self._result
         if result.failures or answer.error is not None:
             return bool(result.failures) and answer.error is not None
         if result.invalid:
-            return invalid_code(self._target, answers) == result.invalid[0].code
-        assert result.shown is not None
-        side = result.arm if result.shown.against == "first" else self._test.manifest.baseline
-        place = fork(answer, self._test.played[side].answers[result.shown.reference])
+            return invalid_code(request, answers) == result.invalid[0].code
+        first = self._firsts.get(request.unit) if request.unit else None
+        place = None if first is None else fork(answer, first)
         if place is None:
             return False
-        divergence = result.shown.model_copy(update={"index": place[0], "tokens": place[1]})
-        gap = self._gap(answer, divergence)
+        against = Divergence(request=request.id, reference=request.id, against="first", index=place[0], tokens=place[1])
+        gap = self._gap(answer, against)
         return result.limit is None or (gap is not None and gap > result.limit)

@@ -158,7 +158,7 @@ class _Session:
                 wrong = []  # an endpoint keeps its state, so no attempt would begin as the first did
             for result in wrong:
                 self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
-                seconds = max(30.0, min(self._left_s, 0.2 * self._settings.budget_s)) / len(wrong)
+                seconds = max(30.0, min(self._left_s, 0.1 * self._settings.budget_s)) / len(wrong)
                 shortest = reproduce(
                     self._test,
                     result,

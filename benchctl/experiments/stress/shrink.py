@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from benchctl.experiments.stress.plan import ProcessPlan, Request, Wave
+from benchctl.experiments.stress.plan import ProcessPlan, Wave
 
 
 def shrink(removable: Sequence[str], shows: Callable[[Sequence[str]], bool]) -> list[str]:
@@ -25,14 +25,6 @@ def shrink(removable: Sequence[str], shows: Callable[[Sequence[str]], bool]) -> 
                 start += size
         size //= 2
     return needed
-
-
-def needs(request: Request, by_id: dict[str, Request]) -> list[str]:
-    """Return the ids of the requests whose answers a request is made of, and of those that these are made of."""
-    direct = [turn.answer_of for turn in request.turns] + [request.half_answer_of]
-    direct.append(request.stop.answer_of if request.stop else None)
-    ids = [name for name in direct if name is not None]
-    return list(dict.fromkeys(name for each in ids for name in (*needs(by_id[each], by_id), each)))
 
 
 def leading_up(process: ProcessPlan, request: str) -> list[Wave]:

@@ -86,7 +86,7 @@ class Reproduction(Part):
     together: list[int]
     """How many requests each group has whose requests are sent at the same time."""
     shows: str
-    """What the last request showed: the error, or the text."""
+    """The first request that showed it, and its error or text."""
     attempts: int
     shown: int
     """In how many of the attempts at the shortest plan it showed."""

@@ -33,7 +33,7 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     shortest = {plan["scenario"]: plan for plan in document["reproductions"]}
     assert "speculative batch" in shortest["sessions"]["shows"]
     assert len(shortest["sessions"]["requests"]) <= 4
-    assert shortest["sessions"]["shown"] == 3
+    assert shortest["sessions"]["shown"] == 5
     command = shortest["sessions"]["command"]
     assert not {"-np", "-b", "--cache-ram", "--no-context-shift"} & {*command}, "the server's own defaults"
     offline = verify("--offline", document["folder"], cwd=tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchctl.experiments.stress.plan import SCENARIOS, Material, Plan, Request, Turn, make_plan, prompt_of
-from benchctl.experiments.stress.shrink import leading_up, needs, only, shrink
+from benchctl.experiments.stress.shrink import leading_up, only, shrink
 
 MATERIAL = Material(
     prompts=tuple((Turn(text=f"Question {i}, long enough to be cut in two halves?"),) for i in range(12)),
@@ -33,9 +33,10 @@ def test_a_seed_and_a_size_make_the_plan() -> None:
 def test_a_request_is_made_of_earlier_answers_only() -> None:
     for size in (1.0, 0.15):
         earlier: set[str] = set()
-        by_id = {request.id: request for request in everything(plan(size))}
-        for request in by_id.values():
-            assert earlier >= {*needs(request, by_id)}
+        for request in everything(plan(size)):
+            names = {turn.answer_of for turn in request.turns} | {request.half_answer_of}
+            names.add(request.stop.answer_of if request.stop else None)
+            assert earlier >= names - {None}
             earlier.add(request.id)
 
 
