@@ -136,7 +136,7 @@ def _with_depths_by_width(prepared: Prepared, most_s: float, progress: RunProgre
         widths = measure_at_kernels(prepared, lambda step, done, total: None, most_s)
         named = edges(widths.curve) if widths.steady else []
         arms = at_depths(prepared.recipe.arms, [edge.depth for edge in named])
-        for sentence in widths.statements if named else ():
+        for sentence in widths.statements if named or not widths.steady else ():
             progress.note(sentence)
         return with_arms(prepared, arms) if len(arms) > len(prepared.recipe.arms) else prepared
     except BenchctlError as error:
