@@ -15,6 +15,8 @@ DEFAULT_S = 300.0
 """The budget of a run without a recipe: what a newcomer waits for."""
 FIRST_SHARE = 0.7
 """The share of the budget that the first blocks may take: the rest goes to what they leave undecided."""
+UNTIMED_PROMPTS = 2
+"""Of each task, where nothing is known of the engine's speed: of seven tasks these are a dozen and more."""
 FEWEST_TASKS = 4
 """Tasks are left out only where a prompt of each takes too long, and never more than down to so many."""
 
@@ -28,14 +30,14 @@ def with_budget(recipe: Recipe, budget_s: float) -> Recipe:
 def fitted(prepared: Prepared, results: Path, budget_s: float) -> Prepared:
     """Return the run with as many prompts of each task as the first blocks have time for, at least one.
 
-    By times of an earlier run below `results`, else by memory bandwidth; where nothing is known, a prompt of each task.
+    By times of an earlier run below `results`, else by memory bandwidth. Where nothing is known: two prompts of each.
     """
     timings, smallest = known_timings(prepared, None, results), prepared
     for smaller in _smaller(prepared):
         plan = make_plan(smaller.recipe, smaller.prompts)
         seconds = size_of(smaller, plan, timings).seconds
         if seconds is None:
-            return _with_prompts(prepared, _tasks(prepared), 1)
+            return _with_prompts(prepared, _tasks(prepared), UNTIMED_PROMPTS)
         if seconds <= FIRST_SHARE * budget_s:
             return smaller
         smallest = smaller

@@ -58,4 +58,4 @@ def test_where_nothing_is_known_few_prompts_are_asked(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "size_of", lambda *_: SimpleNamespace(seconds=None))
-    assert len(fitted(prepared, tmp_path, 300.0).prompts) == len({item.task for item in prepared.prompts})
+    assert len(fitted(prepared, tmp_path, 300.0).prompts) == 2 * len({item.task for item in prepared.prompts})
