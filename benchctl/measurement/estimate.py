@@ -199,7 +199,8 @@ class PlanSize:
             return "its time is known after the first answers"
         if self.source is None:
             power = 10 ** floor(log10(max(1.0, self.seconds)))
-            return f"in the order of {spoken(round(self.seconds / power) * power)}, by memory bandwidth and usual start-up times"
+            about = spoken(round(self.seconds / power) * power)
+            return f"in the order of {about}, by memory bandwidth and usual start-up times"
         return f"about {spoken(self.seconds)}, {self.source}"
 
     @property
