@@ -51,9 +51,17 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def without_steps(run: Path) -> Path:
+    """Take the steps from a run's records, as of an engine that does not report them: scores then decide."""
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
+    text = "".join(json.dumps(line | {"target_steps": None}) + "\n" for line in lines)
+    (run / "records.jsonl").write_text(text, "ascii")
+    return reseal(run)
+
+
 @pytest.fixture
 def forge(measured: Path, tmp_path: Path) -> Forge:
-    """Copy the run and put another token into the arm's answer to the first code prompt."""
+    """Copy the run without its steps, and put another token into the arm's answer to the first code prompt."""
 
     def make(index: int, token: int, *, ends: bool = False, prompt: tuple[str, int] = ("code", 0)) -> Path:
         run = tmp_path / f"forged-{index}-{token}-{ends}"
@@ -75,7 +83,7 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
             "client_tok_per_sec": (len(ids) - 1) / arm["decode_s"],
         }
         (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
-        return reseal(run)
+        return without_steps(run)
 
     return make
 
@@ -97,6 +105,39 @@ def stored(run: Path) -> TargetScores:
     audit = read_scores(run)
     assert audit is not None
     return audit
+
+
+def test_answers_replay_exactly_and_a_token_that_is_put_in_is_a_violation(measured: Path, tmp_path: Path) -> None:
+    """The target alone reads every answer in its own steps; nothing is scored, and judging again starts nothing."""
+    run = Path(shutil.copytree(measured, tmp_path / "replayed"))
+    document = verify(run, code=0)
+    (arm,) = document["arms"]
+    assert document["lossless"]
+    differs = any(row["blocks_differing"] for row in arm["comparisons"])
+    assert (arm["verdict"], arm["audit"], arm["power"]) == ("exact" if differs else "identical", None, None)
+    replay = arm["replay"]
+    assert (replay["answers"], replay["of"], replay["control"], replay["control_of"]) == (6, 6, 6, 6)
+    assert (replay["tokens"], replay["deviating"], replay["lacking"]) == (6 * 48, 0, None)
+    assert replay["rounds"] > 20
+    scores = stored(run)
+    assert not scores.answers and not scores.positions
+    stamp = (run / SCORES).stat().st_mtime_ns
+    assert verify(run, code=0)["arms"] == verify(run, "--offline", code=0)["arms"] == [arm]
+    assert (run / SCORES).stat().st_mtime_ns == stamp
+
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
+    row = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", "code", 1))
+    row["token_ids"][PLACE] = 3000
+    row |= {"token_sha": sha256_tokens(row["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
+    (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+    (arm,) = verify(reseal(run))["arms"]
+    deviation = arm["replay"]["first"]
+    assert (arm["verdict"], deviation["task"], deviation["prompt_idx"]) == ("violation", "code", 1)
+    assert (deviation["index"], deviation["token"]) == (PLACE, 3000)
+    assert deviation["gap"] > 3 and deviation["step"] >= 1 and 1 <= deviation["width"] <= 5
+    replays = stored(run).replays
+    assert replays is not None
+    assert len(replays.targets[0].answers) == 13, "what was read before is not read again"
 
 
 def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path: Path) -> None:
@@ -165,7 +206,7 @@ def test_the_power_of_identical_arms_is_measured_once_and_a_missing_model_fails_
     result = call(app, "run", str(tmp_path / "equal.yaml"), "--output", str(tmp_path / "results"))
     assert result.exit_code == 0, result.output
     assert "power not measured: `benchctl verify-lossless --arm spec` measures it" in " ".join(result.output.split())
-    (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
+    (run,) = (without_steps(file.parent) for file in tmp_path.glob("results/*/*/manifest.json"))
     gone = shutil.copytree(run, tmp_path / "gone")
     raw = json.loads((gone / "manifest.json").read_text("utf-8"))
     raw["target"]["path"], raw["target"]["files"][0]["name"] = str(tmp_path / "gone.gguf"), "gone.gguf"

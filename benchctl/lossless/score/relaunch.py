@@ -270,7 +270,7 @@ def relaunch(
 
     def launch_of(name: str) -> Launch:
         identity = next((planned for planned in manifest.arms if planned.name == name), None)
-        if identity is None or not identity.argv:
+        if identity is None or not identity.argv or all(planned.name != name for planned in recipe.arms):
             raise RelaunchError(f"the manifest has no command line of {name}")
         own, more = _same_process(engine, recipe.arm(name), manifest, identity, models_dir)
         if more and not trusted:

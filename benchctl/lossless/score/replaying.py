@@ -15,7 +15,7 @@ from pathlib import Path
 from benchctl.data.identity import home_relative
 from benchctl.data.scores import DivergedToken, ReplayedAnswer, Replays, ReplayTarget
 from benchctl.engines.base import Launch, Renders, Replayer, ReplayingEngine
-from benchctl.errors import EngineError
+from benchctl.errors import BenchctlError, EngineError
 from benchctl.lossless.judge.replay import ArmSteps, SteppedAnswer, target_of
 from benchctl.lossless.score.keeping import KeptScores, Show
 from benchctl.lossless.score.relaunch import Relaunch, RelaunchError, ScoringOutcome
@@ -161,8 +161,8 @@ def plan_targets(
     for arm in sorted(arms.values(), key=lambda arm: arm.arm not in controls):
         try:
             launch = relaunch.launch_of(arm.arm)
-        except RelaunchError as error:
-            lacks[arm.arm] = str(error)
+        except (RelaunchError, BenchctlError) as error:
+            lacks[arm.arm] = str(error) if isinstance(error, RelaunchError) else error.what.rstrip(".")
             continue
         if (reason := engine.no_replay(launch)) is not None:
             lacks[arm.arm] = reason
