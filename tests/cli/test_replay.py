@@ -206,8 +206,6 @@ def test_the_power_of_identical_arms_is_measured_once_and_a_missing_model_fails_
     result = call(app, "run", str(tmp_path / "equal.yaml"), "--output", str(tmp_path / "results"))
     assert result.exit_code == 0, result.output
     (run,) = (without_steps(file.parent) for file in tmp_path.glob("results/*/*/manifest.json"))
-    unmeasured = " ".join(call(app, "verify-lossless", str(run), "--offline").output.split())
-    assert "power not measured: `benchctl verify-lossless --arm spec` measures it" in unmeasured
     gone = shutil.copytree(run, tmp_path / "gone")
     raw = json.loads((gone / "manifest.json").read_text("utf-8"))
     raw["target"]["path"], raw["target"]["files"][0]["name"] = str(tmp_path / "gone.gguf"), "gone.gguf"
