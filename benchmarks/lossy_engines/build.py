@@ -17,9 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.compile import QUICK_BUILD, REPLAY, Build, find_toolchain
+from benchctl.engines.llama_cpp.compile import QUICK_BUILD, REPLAY, Build, find_toolchain, installed_builds
 from benchctl.engines.llama_cpp.installation import install
-from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
+from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.engines.registry import InstallOptions
 from benchctl.paths import cache_folder
 
@@ -29,7 +29,8 @@ _TARGETS = ("llama-server", REPLAY)
 
 def build() -> Path:
     """Return the path of the patched llama-server, beside its llama-replay; what is older than its source is built."""
-    sound = install(InstallOptions(), _report)
+    pinned = (build for build in installed_builds() if (build.version, build.backend) == (PINNED_VERSION, "cpu"))
+    sound = next(pinned, None) or install(InstallOptions(), _report)
     made_of = [sound.version, sound.flags, sound.compiler, sound.host.model_dump()]
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:8]
     folder = (cache_folder() / "benchmarks" / "lossy_engines" / key).resolve()  # CMake keeps absolute paths

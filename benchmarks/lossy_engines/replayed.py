@@ -77,7 +77,7 @@ def _counts(run: RunData, arm: ArmIdentity) -> dict[str, Any]:
     found = {prompt: tokens for prompt, tokens in replayed.items() if tokens}
     exactly = fault is not None and fault.startswith(AT_ITS_TOKEN)
     others = {
-        prompt: {index for index in tokens if not _planted(index, fired.get(prompt, set()), exactly=exactly)}
+        prompt: tokens - fired.get(prompt, set()) if exactly else _before(tokens, fired.get(prompt), answers[prompt])
         for prompt, tokens in found.items()
     }
     return {
@@ -100,8 +100,14 @@ def _counts(run: RunData, arm: ArmIdentity) -> dict[str, Any]:
     }
 
 
-def _planted(index: int, fired: set[int], *, exactly: bool) -> bool:
-    return index in fired if exactly else any(index >= earlier for earlier in fired)
+def _before(tokens: set[int], fired: set[int] | None, record: Record) -> set[int]:
+    """Return the tokens before the step at whose end a fault first happened, which may be read again then."""
+    end, starts = 1, [0]
+    for step in record.target_steps or ():
+        starts.append(end)
+        end += step[-1] + 1
+    first = max((start for start in starts if fired and start < min(fired)), default=end)
+    return {index for index in tokens if index < first}
 
 
 def _first(tokens: Tokens) -> list[int] | None:
@@ -116,13 +122,14 @@ def _count(tokens: Tokens) -> int:
 def _fired(run: RunData, arm: str, answers: dict[int, Record]) -> Tokens:
     """Return where the engine logged its fault, by prompt.
 
-    Requests that asked again for ids that a stream lacked are in the log, too. Rounds show which request is an answer's.
+    Requests that asked again for ids that a stream lacked are logged, too. Rounds show which request is an answer's.
     """
-    log = (run.folder / "logs" / f"block0-{arm}.log").read_text(encoding="utf-8", errors="replace")
-    lines: defaultdict[str, list[str]] = defaultdict(list)
-    for line in log.splitlines():
-        if task := _TASK.search(line):
-            lines[task[1]].append(line)
+    logs = [*run.folder.glob(f"logs/block0-{arm}.log"), *run.folder.glob(f"logs/block0-{arm}.[0-9].log")]
+    lines: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for log in sorted(logs, key=lambda file: file.stat().st_mtime):  # a resumed run has several
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if task := _TASK.search(line):
+                lines[log.name, task[1]].append(line)
     fired: Tokens = {}
     remaining = [(prompt, record) for prompt, record in answers.items() if record.target_steps]
     for of_task in lines.values():
