@@ -58,8 +58,8 @@ def demo(
 
 
 _SETTINGS = """\
-Measured are a target of 9 MB alone (baseline), with a draft model that proposes 8 tokens at a time (spec_d8), and with
-n-grams that copy what was seen before (ngram). Each repetition (block) starts fresh engines."""
+The demo measures a model of 9 MB alone (baseline), with a draft model that proposes 8 tokens at a time (spec_d8), and
+with n-grams that copy what was seen before (ngram). Each repetition (block) starts fresh engines."""
 _WHY = {
     "pays": "a step takes as long as reading the weights, and verifying several tokens reads them once",
     "does not pay": "drafting and verifying cost more than the steps that they save",
