@@ -135,7 +135,7 @@ def _output(verdict: Verdict) -> str:
         times = round(100 * verdict.unviolated)
         noticed = f"{plural(times, 'time')} in 100" if times else "almost never"
         noticed = f"be noticed {times} {noticed}" if times else f"{noticed} be noticed"
-        return f"Its output shows no fault, but a fault would {noticed}."
+        return f"Its output is undetermined: a fault would {noticed}."
     if verdict.lossless == "undetermined":
         return "Whether its output is the target's own is undetermined."
     return f"Its output is {verdict.lossless}."
