@@ -145,7 +145,13 @@ def make_plan(scenarios: Sequence[ScenarioName], seed: int, size: float, materia
 
 class _Planner:
     def __init__(self, seed: int, size: float, material: Material) -> None:
-        self._seed, self._size, self._material = seed, size, material
+        rng = random.Random(f"{seed}")  # noqa: S311 - a plan, no secret
+        prompts, load = (
+            rng.sample(material.prompts, len(material.prompts)),
+            rng.sample(material.load, len(material.load)),
+        )
+        self._material = Material(tuple(prompts), tuple(load), material.passage)
+        self._seed, self._size = seed, size
         self._count = 0
 
     def _scaled(self, full: int, fewest: int) -> int:
