@@ -20,6 +20,7 @@ from statistics import fmean, median
 
 import psutil
 
+from benchctl.analysis.cost import expected_tokens
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RunData, open_run, read_manifest
 from benchctl.errors import BenchctlError
@@ -35,9 +36,10 @@ LOADED_PER_S = 2e9
 """Bytes of weights that an engine reads a second, about: 6 GB took less than 2 s from the page cache."""
 REACHED = 0.5
 """Share of a GPU's bandwidth that a decode step reads with, about: 0.3 on an H100 with 6 GB of f16 in llama.cpp."""
-SLOWER_DRAFTED = 2.0
-"""How much slower a token is assumed to be where a model drafts on a CPU: in the kept run of Qwen2.5-Coder on two cores
-a token took 115 ms over all arms, 50 without speculation."""
+ASSUMED_ALPHA = 0.7
+"""Acceptance of a draft token, before it is known."""
+VERIFIED = {True: 0.1, False: 0.6}
+"""Steps that each verified token after the first adds, on a GPU or not, about: see VERIFY_COSTS of `predict`."""
 START_S = 5.0
 """Seconds that a process takes to start, where a run has answers and no process of it has ended."""
 MOST_RUNS = 20
@@ -251,10 +253,20 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
         bandwidth = gpu_bandwidth() if on_gpu else memory_bandwidth(getattr(setup.recipe.engine, "threads", None))
         if usual is None or bandwidth is None:
             return None
-        slower = 1.0 if on_gpu or not arm.speculation or not takes_draft(arm.speculation.types) else SLOWER_DRAFTED
         weights = sum(file.size for file in setup.models.target.files)
+        setting, draft = arm.speculation, setup.models.draft
+        slower = 1.0
+        if setting is not None and takes_draft(setting.types) and draft is not None and weights:
+            draft_share = sum(file.size for file in draft.files) / weights
+            slower = token_steps(setting.max or 1, draft_share, on_gpu=on_gpu)
         seconds += cell_s(usual, weights, slower * len(cell.prompts) * prepared.recipe.sampling.max_tokens, bandwidth)
     return seconds
+
+
+def token_steps(depth: int, draft_share: float, *, on_gpu: bool) -> float:
+    """Return about how many steps a token takes with drafts of a depth; `draft_share`: bytes of draft over target."""
+    round_steps = 1 + depth * (draft_share + VERIFIED[on_gpu])
+    return round_steps / expected_tokens(ASSUMED_ALPHA, depth)
 
 
 def cell_s(usual: Usual, weights: int, tokens: float, bandwidth: float) -> float:
