@@ -92,7 +92,7 @@ ADAPTER = Adapter(
     program="vllm",
     installer="benchctl.engines.vllm.engine:VllmInstaller",
     model_format="huggingface",
-    usual=Usual(start_s=50.0, step_s=0.008),  # H100: 31 to 62 s and 4 to 11 ms; two cores: 52 s and 18 ms
+    usual=Usual(start_s=75.0, step_s=0.008),  # H100: 94 s compiled, 36 to 62 s eager; two cores: 65 s
     own_methods=True,
     speculation="benchctl.engines.vllm.command:recipe_problems",
     runs_code=frozenset({"custom_class"}),
