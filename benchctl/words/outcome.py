@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import compared_prompts
@@ -53,7 +54,7 @@ def gain(analysis: Analysis, arm: str) -> str:
 
 def setting_name(setting: Setting, analysis: Analysis) -> str:
     """Return a setting's name as the tables have it, and what it is."""
-    target = ", ".join(setting.labels.values())
+    target = _labelled(setting.labels)
     if setting.speculates:
         arm = next(row for row in analysis.verdicts if row.arm == setting.arm)
         return f"{setting.arm} ({arm.setting}{f', target {target}' if target else ''})"
@@ -69,8 +70,13 @@ def target_name(target: TargetOutcome) -> str:
     """Return the labels of a target and its rate alone, for the start of a line; empty where there is one target."""
     if not target.labels:
         return ""
-    labels = ", ".join(target.labels.values())
+    labels = _labelled(target.labels)
     return f"{labels} ({numbers.rate(target.rate)} tok/s alone): " if target.rate else f"{labels}: "
+
+
+def _labelled(labels: Mapping[str, str]) -> str:
+    """Return the labels of a target: those of its model alone, others with their axis (`cache_type q8_0`)."""
+    return ", ".join(label if axis.startswith("models.") else f"{axis} {label}" for axis, label in labels.items())
 
 
 def by_task(effects: list[TaskEffect]) -> str:
