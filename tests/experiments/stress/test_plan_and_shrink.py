@@ -55,6 +55,11 @@ def test_every_scenario_asks_the_same_thing_again() -> None:
             assert again >= 2, scenario
 
 
+def test_no_request_is_compared_with_one_of_another_scenario() -> None:
+    units = [{request.unit for request in plan().of(scenario)} - {None} for scenario in SCENARIOS]
+    assert sum(map(len, units)) == len(set().union(*units))
+
+
 def test_slots_are_first_used_in_different_orders() -> None:
     orders = set()
     for process in plan().processes:
