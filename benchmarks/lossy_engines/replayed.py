@@ -56,7 +56,7 @@ def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _setting(run: RunData) -> str:
-    """Return the target, its quantization and what else of the recipe distinguishes the run."""
+    """Return the target, its quantization, the number of prompts and what else distinguishes the run."""
     assert run.manifest is not None
     recipe = run.manifest.recipe
     target = recipe["models"]["target"]
@@ -66,7 +66,8 @@ def _setting(run: RunData) -> str:
     ]
     words += recipe["engine"].get("args") or []
     penalty = recipe["sampling"].get("presence_penalty", 0.0)
-    return " ".join([*words, *([f"presence_penalty {penalty:g}"] if penalty else [])])
+    words += [f"presence_penalty {penalty:g}"] if penalty else []
+    return f"{' '.join(words)}, {len(run.manifest.prompts)} prompts"
 
 
 def _counts(run: RunData, arm: ArmIdentity) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from benchmarks.lossy_engines.replayed import AT_ITS_TOKEN, NAME
 from benchmarks.restore_runs import unpack
 
 ROWS: dict[str, dict[str, Any]] = json.loads((RESULTS / f"{NAME}.json").read_text("utf-8"))["found"]
-KEPT = {row["arm"]: row for row in ROWS.values() if row["setting"] == "tiny-hybrid as it is"}
+KEPT = {row["arm"]: row for row in ROWS.values() if row["setting"] == "tiny-hybrid as it is, 12 prompts"}
 
 
 @pytest.fixture(scope="module")
