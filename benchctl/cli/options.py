@@ -93,16 +93,16 @@ Blocks = Annotated[
     str | None,
     typer.Option(
         metavar="N|auto",
-        help="Repetitions with fresh engines; auto: until every arm is decided.",
-        show_default="the recipe's, or auto",
+        help="Repetitions; auto: until all is decided.",
+        show_default=False,
     ),
 ]
 Budget = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="How long it may take: few prompts and three repetitions first, then more of what is undecided.",
-        show_default="5m without a recipe, else the recipe's",
+        help="How long it may take (5m without a recipe).",
+        show_default=False,
     ),
 ]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.", file_okay=False)]
