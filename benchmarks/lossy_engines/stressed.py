@@ -75,7 +75,7 @@ def _stress(options: argparse.Namespace) -> dict[str, Any]:
 
 def _log(folder: Path, arm: str, scenario: str) -> int:
     """Return how often the fault happened in a scenario, by the engine's logs."""
-    logs = folder.glob(f"logs/*{arm}*{scenario}*.log")
+    logs = folder.glob(f"logs/{scenario}*-{arm}.log")
     return sum(log.read_text(encoding="utf-8", errors="replace").count("| fault: ") for log in logs)
 
 
