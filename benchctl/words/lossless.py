@@ -96,6 +96,8 @@ ARMS = {
     "unfit-answers": "{answers_are} missing, failed or damaged ({first}).",
     "degenerate-answers": "{answers_are} degenerate where the baseline's is sound ({first}).",
     "servers-differ": "It differs, and does not speculate: the servers differ in something else{reports}.",
+    "replayed-differing": "Every answer that differs was replayed, and every token of it is the target's likeliest in "
+    "the arm's own batches.",
     "not-audited": "Its whole answers were not scored, so there is no verdict on them.",
     "vouched": "That speculation alone differs between the servers is taken from engine.{key}.",
     "control-is-target": "Without speculation its server gives the target's answers ({control}).",

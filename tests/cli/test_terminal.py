@@ -170,8 +170,8 @@ def test_ten_thousand_cells_in_a_pipe_need_a_word(tmp_path: Path) -> None:
 @pytest.mark.engine
 def test_a_run_above_half_an_hour_is_asked_about(tmp_path: Path) -> None:
     words = ("bundled:tiny-hybrid", "bundled:tiny-hybrid-draft", "--prompts", "many", "--blocks", "100")
-    words += ("--set", "sampling.max_tokens=1500", "--set", "engine.context=2048")
-    code, screen, _ = at_a_terminal(tmp_path, "run", *words, answers={"Start? [y/N]": "n"})
+    long_answers = ("--set", "sampling.max_tokens=1500", "--set", "engine.context=2048")
+    code, screen, _ = at_a_terminal(tmp_path, "run", *words, *long_answers, answers={"Start? [y/N]": "n"})
     assert (code, "Nothing was started" in screen, "100 repetitions: in the order of" in screen) == (2, True, True), (
         screen
     )

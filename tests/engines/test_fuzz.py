@@ -316,7 +316,8 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
             info = changed(PAGES[path], way, data.draw(VALUES), drop=data.draw(st.booleans()))
             if path == "/server_info":
                 requested = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
-                sglang_server.attest(requested, info, Tally(1, 9, 8, 9, 1, 4, 1), drafted=4, cached=0)
+                tally = Tally(1, 9, 8, 9, 1, 4, 1)
+                sglang_server.attest(requested, info, tally, drafted=4, caching=False, cached=0)
             elif path == "/info":
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
                 transformers_server.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)

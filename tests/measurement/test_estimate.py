@@ -11,6 +11,7 @@ from benchctl.data.cell import Cell
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
+from benchctl.machine import nvidia
 from benchctl.measurement import estimate
 from benchctl.measurement.estimate import REACHED, Timings, cell_s, timings_of, token_steps
 from benchctl.measurement.plan import make_plan
@@ -147,7 +148,7 @@ def test_a_first_estimate_is_within_a_factor_of_two_of_kept_runs(name: str, band
 def test_a_gpu_reads_with_its_own_bandwidth_and_one_that_is_not_reported_gives_no_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(estimate.nvidia, "settings", lambda: [{"memory_bandwidth": 3_352_320_000_000}])
+    monkeypatch.setattr(nvidia, "settings", lambda: [{"memory_bandwidth": 3_352_320_000_000}])
     assert estimate.gpu_bandwidth.__wrapped__() == pytest.approx(_H100, rel=1e-3)
-    monkeypatch.setattr(estimate.nvidia, "settings", lambda: [{"power_default_w": 700}])
+    monkeypatch.setattr(nvidia, "settings", lambda: [{"power_default_w": 700}])
     assert estimate.gpu_bandwidth.__wrapped__() is None

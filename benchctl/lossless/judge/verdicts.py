@@ -383,6 +383,8 @@ def _of_differing(
         if replay.first is not None or "violation" in outcomes:
             return "violation", replayed
         return "exact" if outcomes <= {"identical", "exact"} else "undetermined", replayed
+    if outcomes <= {"identical", "exact"}:  # what was not replayed is the baseline's own answer
+        return "exact", (because("replayed-differing"), *replayed)
     if audit is None:
         not_audited = (because("not-audited"), *replayed)
         return ("violation", ()) if "violation" in outcomes else ("undetermined", not_audited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ PROMPTS = 12
 Change = Callable[[str, StressAnswer], None]
 
 
-def request(number: int, unit: str | None, **more: object) -> Request:
+def request(number: int, unit: str | None, **more: Any) -> Request:
     return Request(id=f"r{number}", unit=unit, turns=(Turn(text=f"{unit}"),), tokens=4, **more)
 
 
@@ -51,7 +52,7 @@ def judged(
     requests: list[Request] = REPEATED,
     scenario: ScenarioName = "canary",
     gaps: dict[str, float] | None = None,
-    **more: object,
+    **more: Any,
 ) -> ScenarioResult:
     """Judge an arm; `gaps`: the scores of divergences by request."""
     manifest = build_manifest({"off": None, "spec": {"type": "draft-simple"}}, 1, 1, baseline="off")
@@ -62,7 +63,7 @@ def judged(
         side.divergences = divergences(requests, side, None if name == "off" else control)
         for divergence in side.divergences:
             divergence.gap = (gaps or {}).get(divergence.request)
-    settings = {"noise": {"crowd": 0.01}, "slots": 4} | more
+    settings: dict[str, Any] = {"noise": {"crowd": 0.01}, "slots": 4} | more
     plan = Plan(seed=1, size=1, processes=(process,))
     (result,) = judge_stress(StressTest(manifest=manifest, plan=plan, played=played, **settings))
     assert result.verdict in ("not exercised",) or conclusion(result.verdict, scenario, result.model_dump())

@@ -148,6 +148,16 @@ def test_an_arm_that_is_replayed_in_part_is_not_exact_and_the_others_decide() ->
     assert "0 of 2 answers were replayed: the engine failed: it is gone" in judged.reason
 
 
+def test_an_arm_whose_differing_answers_replay_is_exact_whatever_its_identical_ones_lack() -> None:
+    records = [build_record("baseline", 0), build_record("baseline", 1), DIFFERING]
+    identical = speculating(prompt_idx=1, target_steps=None)
+    control = [replayed(record) for record in records[:2]]
+    (judged,) = verdicts([*records, identical], [*control, replayed(DIFFERING)])
+    assert (judged.verdict, judged.counts) == ("exact", {"exact": 1, "identical": 1})
+    assert codes(judged)[:3] == ["differing", "replayed-differing", "replay"]
+    assert "1 of 2 answers were replayed" in judged.reason
+
+
 def test_steps_that_contradict_the_counters_are_none() -> None:
     contradictions: list[list[list[int]]] = [[[4, 3], [4, 2]], [[4, 3], [4, 9], [4, 2]], [[]], [[4]]]
     for steps in contradictions:
