@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 from benchctl.data.cell import Cell
 from benchctl.data.integrity import Integrity, StoredScores, lines_damage, manifest_damage
 from benchctl.data.machines import by_machine
-from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.manifest import MANIFEST_FORMAT, Manifest, ModelIdentity
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.rounds import LeftOut, read_left_out
 from benchctl.data.scores import TargetScores, read_scores
@@ -58,6 +58,8 @@ class RunData:
     """A sentence for every line that could not be read."""
     scores: TargetScores | None = None
     """What the target alone makes of its answers."""
+    drafts: Mapping[str, ModelIdentity | None] = field(default_factory=dict)
+    """Of a part with setups that differ in their draft: by arm, the draft of its setup."""
     part: str | None = None
     """The part of a run with axes or several context lengths; `None`: the whole run."""
     of_parts: Mapping[str, TargetScores | None] = field(default_factory=dict)

@@ -102,7 +102,7 @@ def test_a_page_is_printed(page: str) -> None:
 
 
 def test_pages_are_listed_and_another_is_refused() -> None:
-    listed = CliRunner().invoke(app, ["docs"]).stdout.splitlines()[1:]
+    listed = CliRunner().invoke(app, ["docs"], env={"COLUMNS": "160"}).stdout.splitlines()[1:]
     about = dict(line.split(maxsplit=1) for line in listed if line[0] != " ")
     assert [*about] == page_names()
     assert about["engines"].strip() == "benchctl measures one binary of one build, and records its hash."

@@ -105,7 +105,7 @@ def test_list_shows_what_cannot_be_used_harmlessly(machine: Path, monkeypatch: p
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(hostile))
     result = CliRunner().invoke(app, ["list"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "evil[bold]" in result.stdout.replace("\n", "")
+    assert "evil[bold]" in result.stdout.replace("\n  ", "")
     assert "cannot be used" in result.stdout
     assert "\x1b[2J" not in result.stdout
 

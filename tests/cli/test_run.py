@@ -247,7 +247,8 @@ def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     stopping = analyse_run(data).stopping
     assert stopping is not None
     assert stopping.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
-    assert first_sentence(stopping) in " ".join(done.stdout.split())
+    shown = run("report", "small", "-v", cwd=tmp_path)
+    assert first_sentence(stopping) in " ".join(shown.stdout.split())
     assert "further blocks" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
     repeated = run("run", "--resume", "small", cwd=tmp_path)
     assert repeated.returncode == 0, repeated.stderr

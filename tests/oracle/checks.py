@@ -234,6 +234,8 @@ class Report:
             return "tokens_per_round"
         if header == "rounds" and "tokens_per_step" not in row and table.where == "rounds.csv":
             return None
+        if table.where == "replays.csv" and header in {"rounds", "tokens"}:  # of distinct answers, not of the arm
+            return None
         return {"rounds": "rounds"}.get(header) or HEADERS.get(header)
 
     def arm_of(self, row: dict[str, str]) -> str | None:

@@ -26,6 +26,7 @@ def parts_of(run: RunData) -> list[RunData]:
         arms[compared[arm.name].group.part].append(arm)
     if len(arms) < 2 and not manifest.setups:
         return [run]
+    drafts = {setup.name: setup.draft for setup in manifest.setups}
     part_by_arm = {arm.name: name for name, arms_of_part in arms.items() for arm in arms_of_part}
     records: dict[str | None, list[Record]] = defaultdict(list)
     for record in run.records:
@@ -37,6 +38,7 @@ def parts_of(run: RunData) -> list[RunData]:
             manifest=_manifest_of_part(manifest, arms_of_part, compared[arms_of_part[0].name].baseline),
             records=records[name],
             damaged=run.damaged if number == 0 else [],  # so that damaged lines are not counted twice
+            drafts={arm.name: drafts[arm.setup] for arm in arms_of_part if arm.setup in drafts},
             part=name,
             scores=run.of_parts.get(name or ""),
             of_parts={},

@@ -272,7 +272,8 @@ def relaunch(
         identity = next((planned for planned in manifest.arms if planned.name == name), None)
         if identity is None or not identity.argv or all(planned.name != name for planned in recipe.arms):
             raise RelaunchError(f"the manifest has no command line of {name}")
-        own, more = _same_process(engine, recipe.arm(name), manifest, identity, models_dir)
+        ran_on = manifest.model_copy(update={"draft": run.drafts.get(name, manifest.draft)})
+        own, more = _same_process(engine, recipe.arm(name), ran_on, identity, models_dir)
         if more and not trusted:
             raise RelaunchError(f"the command line of {name} has words that its recipe does not ask for")
         return own

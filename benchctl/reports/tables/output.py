@@ -232,8 +232,8 @@ def replays(analysis: Analysis) -> Table[ArmReplay]:
             arm_column(analysis),
             numeric("Answers", "answers", cell=share("answers", "of")).means("distinct by tokens and steps."),
             *for_programs("of"),
-            numeric("Rounds", "rounds", numbers.count).means("steps with a draft."),
-            numeric("Tokens", "tokens", numbers.count),
+            numeric("Replayed rounds", "rounds", numbers.count).means("steps with a draft."),
+            numeric("Replayed tokens", "tokens", numbers.count),
             numeric("Deviating", "deviating", numbers.count).means(
                 "tokens that are not the likeliest in the arm’s own batch; a sound engine has none."
             ),
