@@ -137,7 +137,7 @@ class Run:
         suite = load_suite((manifest.recipe.get("prompts") or {}).get("suite") or "default", recipe_folder=folder)
         kept = {(row.task, row.prompt_idx): row.sha256 for row in manifest.prompts}
         return {
-            (item.task, item.prompt_idx): prompt.prompt or str(prompt.messages[-1].content if prompt.messages else "")
+            (item.task, item.prompt_idx): prompt.prompt or (prompt.messages[-1].text if prompt.messages else "")
             for item in suite.select(None, None)
             if (prompt := item.prompt) and kept.get((item.task, item.prompt_idx)) == prompt_sha256(prompt)
         }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, show and import prompt suites.", no_args_is_help=True)
 
 _BEGINNING = 100
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no prompts; count and name them.")]
 
 
 @app.command("list")
@@ -47,12 +48,13 @@ def show(
     suite: Annotated[
         str, typer.Argument(metavar="SUITE", help="A shipped suite, or a file.", autocompletion=complete.suites)
     ],
+    skip_bad: SkipBad = False,
     json_output: options.JsonForText = False,
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
     from benchctl.prompts.load import load_suite, prompt_sha256
 
-    loaded = load_suite(suite, recipe_folder=Path.cwd())
+    loaded = load_suite(suite, recipe_folder=Path.cwd(), skip_bad=skip_bad)
     if json_output:
         tasks = {
             task: [
@@ -61,7 +63,7 @@ def show(
             ]
             for task, prompts in loaded.tasks.items()
         }
-        print_json("models prompts show", {**_head(loaded), "tasks": tasks})
+        print_json("models prompts show", {**_head(loaded), "notes": loaded.notes, "tasks": tasks})
         return
     for key, value in _head(loaded).items():
         typer.echo(f"{key:8} {one_line(value)}")
@@ -71,7 +73,7 @@ def show(
     rows = []
     for item in loaded.select(None, None):
         messages = item.prompt.messages
-        text = item.prompt.prompt if messages is None else messages[-1].content
+        text = item.prompt.prompt if messages is None else messages[-1].text
         rows.append((item.task, str(item.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
     if loaded.kind == "raw":
         _print_table(("task", "prompt", "begins"), [(task, index, text) for task, index, _, text in rows])
@@ -100,6 +102,7 @@ def import_suite(
     kind: Annotated[
         Literal["chat", "raw"] | None, typer.Option(help="Default: that of the format, or of the file's first line.")
     ] = None,
+    skip_bad: SkipBad = False,
     force: options.Force = False,
 ) -> None:
     """Convert a public question file to a prompt suite."""
@@ -121,7 +124,7 @@ def import_suite(
         raise UsageError("a suite's name has letters, digits and _ . + - only", where="--name", fix=fix)
     refuse_overwriting(output, force)
     selected = [task.strip() for task in tasks.split(",") if task.strip()] if tasks else None
-    questions = read_questions(source, source.name, chosen, kind=kind, tasks=selected, limit=limit)
+    questions = read_questions(source, source.name, chosen, kind=kind, tasks=selected, limit=limit, skip_bad=skip_bad)
     suite = write_suite(questions, output, name=suite_name, licence=licence, force=force)
     _print_import(questions, suite, output)
 

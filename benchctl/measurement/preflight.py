@@ -209,7 +209,7 @@ def launch_of(setup: PreparedSetup, model: Path) -> Launch:
 def _context(prompts: Sequence[PromptItem], setup: PreparedSetup, scorer: Scorer, record: PreflightRecord) -> None:
     def characters(index: int) -> int:
         prompt = prompts[index].prompt
-        return len(prompt.prompt or "") + sum(len(message.content) for message in prompt.messages or ())
+        return len(prompt.prompt or "") + sum(len(message.text) for message in prompt.messages or ())
 
     recipe, max_tokens = setup.recipe, setup.recipe.sampling.max_tokens
     longest = sorted(range(len(prompts)), key=characters)[-_LONGEST:]

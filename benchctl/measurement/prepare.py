@@ -175,7 +175,8 @@ def _sendable(prompts: Sequence[PromptItem], capabilities: Capabilities) -> tupl
     """Return the prompts with what constrains their answers. Raises UsageError for what this engine is not sent."""
     sent_fields = capabilities.request_fields
     for item in prompts:
-        for name, value in item.prompt.request.items():
+        asked = item.prompt.request | ({"tools": item.prompt.calls} if item.prompt.calls else {})
+        for name, value in asked.items():
             if name not in sent_fields and not (name == "tool_choice" and value == "auto" and "tools" in sent_fields):
                 shown = f"`{name}: {value}`" if isinstance(value, str) else f"`{name}`"
                 raise UsageError(

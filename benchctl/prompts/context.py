@@ -100,7 +100,7 @@ def _last_user(prompt: Prompt) -> int:
 
 
 def _last_text(prompt: Prompt) -> str:
-    return prompt.prompt or "" if prompt.messages is None else prompt.messages[_last_user(prompt)].content
+    return prompt.prompt or "" if prompt.messages is None else prompt.messages[_last_user(prompt)].text
 
 
 def _with_last(prompt: Prompt, text: str) -> Prompt:

@@ -8,116 +8,23 @@
   as if it were the question.
 - GSM8K, MMLU, MMLU-Pro and AIME, in the shapes in which they are published: questions with an answer to judge by. They
   are asked without examples, with a sentence that says how to end (`ENDINGS`).
-- rows of your own: `prompt`, `messages` (OpenAI's chat format), `conversations` with turns of `from` and `value`
-  (ShareGPT), or `body` with any of these (a line of an OpenAI batch file); `task`, `reference` and `answer` (as in a
-  suite) where you like. Of a conversation everything up to the last turn of the user, or of a tool, is sent.
+- rows of your own (`benchctl.prompts.own_rows`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AliasChoices, BeforeValidator, Field, StringConstraints, model_validator
 
 from benchctl.errors import UsageError
 from benchctl.prompts.answers import Answer
-from benchctl.prompts.suite import REQUEST_FIELDS, Message
-from benchctl.recipes.problems import Plain, did_you_mean, path_text, quoted
+from benchctl.prompts.own_rows import OwnRow
+from benchctl.prompts.row import Fields, Question, Reference, Row, Text
+from benchctl.recipes.problems import Plain, did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
-
-Kind = Literal["chat", "raw"]
-Fields = dict[str, Plain]
-"""A row: a JSON object of a line, or a row of a table."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """The question of a row."""
-
-    task: str
-    """The row's own name of its category; the suite's task name is made of it."""
-    content: str | tuple[Message, ...]
-    reference: str | None = None
-    answer: Answer | None = None
-    later_turns: int = 0
-    """Further user turns, which are not sent: they follow on the model's own answers."""
-    earlier_turns: int = 0
-    """User turns before the turn that is asked, which are sent with their answers."""
-    goes_on: bool = False
-    """Whether the row has turns after the turn that is asked."""
-    request: Mapping[str, Plain] = field(default_factory=dict)
-    """What is sent beside the messages, by `REQUEST_FIELDS`."""
-    unsent: tuple[str, ...] = ()
-    """Further keys of the row."""
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("expected a text that is not empty")
-    return text
-
-
-def _first_text(value: Plain) -> Plain:
-    """Return the reference answer to the first turn: files hold a text, a list of texts by turn, or nothing."""
-    while isinstance(value, list):
-        value = value[0] if value else None
-    return str(value) if isinstance(value, int | float) else value or None
-
-
-Text = Annotated[str, AfterValidator(_not_blank)]
-Reference = Annotated[str | None, BeforeValidator(_first_text)]
-
-
-class Row(BaseModel):
-    """A row of a question file; a class that derives from it is a format."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    home: ClassVar[str | None] = None
-    """Where the questions come from, for the suite's `source`."""
-    licence: ClassVar[str | None] = None
-    """The questions' own licence where they have any and it is known; else the user must name it."""
-    kind: ClassVar[Kind | None] = "chat"
-    """Chat or raw unless the user chooses; None: as the first row is."""
-    example: ClassVar[str]
-    """A row, for error messages."""
-    columns: ClassVar[tuple[str, ...]] = ()
-    """The columns of a CSV file without a header."""
-
-    @abstractmethod
-    def _question(self) -> Question | None:
-        """Return the question; None for a row without its text. Raises ValueError."""
-
-    @classmethod
-    def question_of(cls, fields: Fields) -> Question | None:
-        """Return the question of a row; None where its text is withheld. Raises ValueError with what was expected."""
-        unsent = next((key for key in REQUEST_FIELDS if fields.get(key)), None)
-        if unsent is not None and cls is not OwnRow:
-            raise ValueError(f"{cls.title} has no `{unsent}`: leave it out, or import `messages` with --format jsonl")
-        try:
-            return cls.model_validate(fields)._question()
-        except ValidationError as error:
-            detail = error.errors(include_url=False)[0]
-            message = detail["msg"].removeprefix("Value error, ")
-            got = "" if detail["type"] == "missing" else f"; got {quoted(detail['input'])}"
-            raise ValueError(f"`{path_text(detail['loc'])}`: {message}{got}" if detail["loc"] else message) from None
 
 
 class SpecBench(Row):
@@ -275,108 +182,6 @@ class Aime(Row):
     def _question(self) -> Question:
         right = Answer(kind="numeric", value=self.answer)
         return Question("aime", f"{self.problem}\n\n{ENDINGS['aime']}", answer=right)
-
-
-NO_TASK = "prompts"
-"""The task of a row that names none."""
-_KNOWN = {"id", "custom_id", "method", "url", "stream", "stream_options", "body", *REQUEST_FIELDS}
-"""What names a row, how a batch file has it sent, or is sent."""
-_REFUSED: dict[str, Plain] = {
-    **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")),
-    **dict.fromkeys(("functions", "function_call", "parallel_tool_calls", "reasoning_effort", "thinking")),
-    **dict.fromkeys(("chat_template", "documents", "suffix")),
-    "add_generation_prompt": True,
-    "continue_final_message": False,
-    **dict.fromkeys(("n", "best_of", "repetition_penalty", "repeat_penalty"), 1),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), 0),
-}
-"""Keys of a request that change what is asked or may be answered and that no recipe has, with the value that does
-not."""
-_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
-
-
-def _parts_joined(turn: Plain) -> Plain:
-    """Join the text parts of OpenAI's list form of `content`; anything else stays as it is, and is refused later."""
-    parts = turn.get("content") if isinstance(turn, dict) else None
-    if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
-        return {**turn, "content": "\n".join(str(part.get("text", "")) for part in parts)}
-    return turn
-
-
-def _as_message(turn: Plain) -> Plain:
-    """Return ShareGPT's turn as OpenAI has it."""
-    if not isinstance(turn, dict):
-        return turn
-    return {"role": _ROLES.get(str(turn.get("from"))), "content": turn.get("value")}
-
-
-class OwnRow(Row):
-    """A row of the user's own."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name = "jsonl"
-    title = "JSON lines"
-    kind = None
-    example = '{"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}'
-
-    task: Text | None = None
-    prompt: Text | None = None
-    messages: list[Annotated[Message, BeforeValidator(_parts_joined)]] | None = Field(default=None, min_length=1)
-    conversations: list[Annotated[Message, BeforeValidator(_as_message)]] | None = Field(default=None, min_length=1)
-    reference: Reference = None
-    answer: Plain = None
-    """An answer to judge by where it is a mapping, else a key of the user's own."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_a_request(cls, fields: Fields) -> Fields:
-        inner = fields.get("body")
-        row = {**fields, **inner} if isinstance(inner, dict) else fields
-        for key, neutral in _REFUSED.items():
-            if row.get(key) not in (None, [], {}, neutral):
-                raise ValueError(
-                    f"`{key}` changes the answer, and benchctl does not send it: leave it out; what all prompts share "
-                    "is set in the recipe (sampling, engine.args)"
-                )
-        forms = [key for key in ("prompt", "messages", "conversations") if key in row]
-        if len(forms) != 1:
-            raise ValueError(f"expected either `prompt` or `messages`; got {' and '.join(forms) or 'neither'}")
-        return row
-
-    def _question(self) -> Question:
-        extra = {key: value for key, value in (self.model_extra or {}).items() if value is not None}
-        judged = isinstance(self.answer, dict)
-        unsent = [key for key in extra if key not in _KNOWN]
-        request = {key: extra[key] for key in REQUEST_FIELDS if extra.get(key) not in (None, [], {}, {"type": "text"})}
-        question = Question(
-            self.task or NO_TASK,
-            self.prompt or "",
-            self.reference,
-            Answer.model_validate(self.answer) if judged else None,
-            request=request,
-            unsent=(*unsent, *(["answer"] if self.answer is not None and not judged else ())),
-        )
-        messages = self.messages or self.conversations
-        return question if messages is None else _up_to_the_last_question(question, messages)
-
-
-def _up_to_the_last_question(question: Question, messages: Sequence[Message]) -> Question:
-    """Return the question with the turns up to the last that is to be answered, and the next answer to it."""
-    asking = [number for number, message in enumerate(messages) if message.role in ("user", "tool")]
-    earlier = sum(message.role == "user" for message in messages) - 1
-    if earlier < 0:
-        raise ValueError("expected `messages` with a user's turn that is to be answered; got none")
-    end = asking[-1] + 1
-    following = next((message.content for message in messages[end:] if message.role == "assistant"), None)
-    return replace(
-        question,
-        content=tuple(messages[:end]),
-        reference=question.reference or following,
-        earlier_turns=earlier,
-        goes_on=end < len(messages),
-    )
 
 
 FORMATS: dict[str, type[Row]] = {

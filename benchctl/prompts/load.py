@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchctl.errors import StorageError, UsageError
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.prompts.formats import FORMATS
-from benchctl.prompts.questions import Questions, parse_json, plain, read_questions
+from benchctl.prompts.questions import Questions, as_utf8, parse_json, plain, read_questions
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, did_you_mean, path_text
 from benchctl.recipes.schema import Name
@@ -31,6 +31,9 @@ MAX_BYTES = 64 << 20
 _MAX_REPORTED = 10
 _OWN = (".txt", ".jsonl", ".jsonl.gz")
 """The user's own prompts rather than a suite, as is a `.json` file that holds a list."""
+
+_LINES = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{[^\n]*\}[ \t\r]*\n\s*\{")
+"""JSON lines under the name of a `.json` file: the first line is an object, and another follows."""
 
 
 class _SuiteFile(BaseModel):
@@ -95,8 +98,11 @@ def prompt_sha256(prompt: Prompt) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
-    """Load a prompts file: beside the recipe, in the working directory, or shipped. Raises UsageError."""
+def load_suite(name_or_path: str, *, recipe_folder: Path, skip_bad: bool = False) -> Suite:
+    """Load a prompts file: beside the recipe, in the working directory, or shipped. Raises UsageError.
+
+    `skip_bad`: rows of a user's own file that are no prompts are left out, and named in the notes.
+    """
     path = _find(name_or_path, recipe_folder)
     where = one_line(str(path))
     try:
@@ -106,12 +112,14 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
         raise UsageError(f"the prompts file cannot be read: {error.strerror}", where=where) from None
     if len(raw) > MAX_BYTES:
         raise UsageError("the prompts file is larger than 64 MiB", where=where)
-    is_own = path.name.lower().endswith(_OWN)
+    is_own = path.name.lower().endswith(_OWN) or _LINES.match(raw) is not None
     data = None if is_own else parse_json(raw, where, "a JSON object with `tasks`, or a list of prompts")
     if is_own or isinstance(data, list):
-        return _own_file(path, raw, where)
+        return _own_file(path, raw, where, skip_bad=skip_bad)
+    if skip_bad:
+        raise UsageError("this is a suite, whose prompts are checked as a whole: skip_bad is for rows", where=where)
     try:
-        suite = _SuiteFile.model_validate_json(raw.removeprefix(codecs.BOM_UTF8))
+        suite = _SuiteFile.model_validate_json(as_utf8(raw))
     except ValidationError as error:
         raise _refusal(where, translate(error, data, _SuiteFile)) from None
     if problems := _mismatches(suite):
@@ -119,10 +127,10 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
     return Suite(suite.name, suite.kind, suite.licence, suite.source, hashlib.sha256(raw).hexdigest(), suite.tasks)
 
 
-def _own_file(path: Path, raw: bytes, where: str) -> Suite:
+def _own_file(path: Path, raw: bytes, where: str, *, skip_bad: bool) -> Suite:
     """Return the user's own prompts, read as an import reads them; their task is the file's name where it is absent."""
     name = path.name.split(".")[0] or "prompts"
-    questions = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name)
+    questions = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name, skip_bad=skip_bad)
     tasks = {task: tuple(prompts) for task, prompts in questions.tasks.items()}
     digest = hashlib.sha256(raw).hexdigest()
     return Suite(name, "chat", "not stated", where, digest, tasks, places=questions.places, notes=questions.notes)

@@ -15,14 +15,16 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO, cast
 
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.prompts.formats import NO_TASK, Fields, Kind, Question, Row, TaskNames
+from benchctl.prompts.formats import FORMATS, TaskNames
+from benchctl.prompts.own_rows import NO_TASK, NoPromptError, OwnRow
+from benchctl.prompts.row import Fields, Kind, Question, Row
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.problems import Plain, did_you_mean, quoted
 from benchctl.text import one_line
@@ -51,11 +53,13 @@ def read_questions(
     tasks: Sequence[str] | None = None,
     limit: int | None = None,
     no_task: str = NO_TASK,
+    skip_bad: bool = False,
 ) -> Questions:
     """Read a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
 
     `label` names the file in the suite and in messages: no path of this machine. `no_task`: of rows that name none.
-    Raises UsageError with the file, the line and what was expected.
+    `skip_bad`: a row that is no prompt is left out, counted and named in the notes. Raises UsageError with the file,
+    the line and what was expected.
     """
     by_task: dict[str, list[Prompt]] = {}
     places: dict[tuple[str, int], str] = {}
@@ -63,16 +67,24 @@ def read_questions(
     names = TaskNames()
     kind = kind or form.kind
     without_text = 0
+    skipped: list[UsageError] = []
+    rows = 0
     for where, fields in _rows(path, label, form.columns):
+        rows += 1
         try:
-            question = form.question_of(fields)
+            if isinstance(fields, UsageError):
+                raise fields
+            question = _question(fields, where, label, form)
             if question is None:
                 without_text += 1
                 continue
             kind = kind or ("raw" if isinstance(question.content, str) else "chat")
-            prompt = _prompt(question, kind)
-        except ValueError as error:
-            raise UsageError(str(error), where=where, fix=f"{form.title} has {form.example}.") from None
+            prompt = _prompt(question, kind, where, label, form)
+        except UsageError as error:
+            if not skip_bad:
+                raise
+            skipped.append(error)
+            continue
         task = names[no_task if question.task == NO_TASK else question.task]
         prompts = by_task.setdefault(task, [])
         if (limit is None or len(prompts) < limit) and (tasks is None or task in tasks):
@@ -81,9 +93,12 @@ def read_questions(
             questions.append(question)
     if kind is None or not by_task:
         withheld = f": it withholds the text of all {without_text}" if without_text else ""
+        if skipped:
+            first = f"{skipped[0].where}: {skipped[0].what}"
+            raise UsageError(f"no row is a prompt: {first}", where=one_line(label), fix=skipped[0].fix)
         raise UsageError(f"this file has no prompts{withheld}", where=one_line(label))
     chosen = _chosen(by_task, tasks, label)
-    notes = tuple(_notes(questions, without_text))
+    notes = (*_notes(questions, without_text), *_skipped(skipped, rows))
     return Questions(kind, chosen, places, _source(path, label, form, notes), notes)
 
 
@@ -92,7 +107,51 @@ def plain(prompt: Prompt) -> str:
     return json.dumps(prompt.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
 
 
-def _prompt(question: Question, kind: Kind) -> Prompt:
+def _question(fields: Fields, where: str, label: str, form: type[Row]) -> Question | None:
+    """Return the question of a row, None where its text is withheld. Raises UsageError."""
+    try:
+        return form.question_of(fields)
+    except NoPromptError as error:
+        raise UsageError(str(error), where=where, fix=_reader(fields, label)) from None
+    except ValueError as error:
+        raise UsageError(str(error), where=where, fix=_remedy(form, label)) from None
+
+
+def _remedy(form: type[Row], label: str) -> str:
+    shape = "" if form is OwnRow else f"{form.title} has {form.example}. "
+    return f"{shape}This leaves such rows out: {_command(form, label)} --skip-bad"
+
+
+def _command(form: type[Row], label: str) -> str:
+    licence = "" if form.licence else " --licence LICENCE"
+    return f"benchctl models prompts import {one_line(label)} --format {form.name}{licence} -o suite.json"
+
+
+def _reader(fields: Fields, label: str) -> str:
+    """Return the command that reads a row of a public data set; else what a row has."""
+    forms = [form for form in FORMATS.values() if form is not OwnRow and _reads(form, fields)]
+    forms.sort(key=lambda form: form.licence is None)
+    if not forms:
+        return f"Call the key that holds the prompt `prompt`: {OwnRow.title} has {OwnRow.example}."
+    others = ", ".join(form.name for form in forms[1:])
+    return f"This reads it: {_command(forms[0], label)}" + (f" (the same keys have: {others})" if others else "")
+
+
+def _reads(form: type[Row], fields: Fields) -> bool:
+    try:
+        return form.question_of(fields) is not None
+    except ValueError:
+        return False
+
+
+def _prompt(question: Question, kind: Kind, where: str, label: str, form: type[Row]) -> Prompt:
+    try:
+        return _checked(question, kind)
+    except ValueError as error:
+        raise UsageError(str(error), where=where, fix=_remedy(form, label)) from None
+
+
+def _checked(question: Question, kind: Kind) -> Prompt:
     content, values = question.content, {**question.request, "reference": question.reference, "answer": question.answer}
     if kind == "chat":
         values["messages"] = (Message(role="user", content=content),) if isinstance(content, str) else content
@@ -123,13 +182,22 @@ def _notes(questions: Sequence[Question], without_text: int) -> Iterator[str]:
             "earlier_turns"
         ),
         "what follows the turn that is asked is not sent": "goes_on",
-        f"keys are not sent ({listed}): the model and the sampling are the recipe's": "unsent",
+        f"keys are not sent ({listed}): the model and the sampling are the recipe's, others are no part of a prompt": (
+            "unsent"
+        ),
     }
     for sentence, key in sentences.items():
         if count := sum(bool(getattr(question, key)) for question in questions):
             yield f"In {count} of {len(questions)} prompts {sentence}."
     if without_text:
         yield f"{without_text} questions were left out: the file withholds their text."
+
+
+def _skipped(errors: Sequence[UsageError], rows: int) -> Iterator[str]:
+    if errors:
+        listed = "; ".join(f"{error.where}: {error.what}" for error in errors[:_MOST_NAMED])
+        more = f"; and {len(errors) - _MOST_NAMED} more" if len(errors) > _MOST_NAMED else ""
+        yield f"{len(errors)} of {rows} rows were skipped: {listed}{more}."
 
 
 def _chosen(by_task: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: str) -> dict[str, list[Prompt]]:
@@ -148,6 +216,8 @@ def _source(path: Path, label: str, form: type[Row], notes: Sequence[str]) -> st
     return "; ".join([*parts, *(note.rstrip(".") for note in notes)])
 
 
+_MOST_NAMED = 5
+"""Skipped rows that a note names."""
 _SEPARATOR = "---"
 _MAX_LINE = 16 << 20
 _MAX_BYTES = 1 << 28
@@ -155,8 +225,10 @@ _MAX_BYTES = 1 << 28
 _BATCH = 256
 
 
-def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
-    """Give every row with its place (`a.jsonl:3`); `columns`: of a CSV file without a header. Raises UsageError."""
+def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields | UsageError]]:
+    """Give every row, or what is wrong with it, with its place (`a.jsonl:3`); `columns`: of a CSV file without a
+    header. Raises UsageError for what is wrong with the file.
+    """
     label, ending = one_line(label), path.suffix.lower()
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -164,16 +236,21 @@ def _rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str,
         if ending == ".parquet":
             yield from _parquet_rows(path, label)
         elif ending == ".txt":
-            yield from _text_rows(path.read_text(encoding="utf-8-sig"), label)
+            yield from _text_rows(path.read_text(encoding=_encoding(path)), label)
         elif ending == ".csv":
             yield from _csv_rows(path, label, columns)
         else:
             yield from _json_rows(path, label)
     except UnicodeDecodeError:
-        raise UsageError("this is not UTF-8 text", where=label) from None
+        raise UsageError("this is no text in UTF-8 (or in UTF-16 with a byte-order mark)", where=label) from None
     except csv.Error as error:
         raise UsageError(f"this is no CSV file: {error}", where=label) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+    except gzip.BadGzipFile as error:
+        if "Not a gzipped file" in str(error):
+            fix = f"Rename it to {label.removesuffix('.gz')} where it is text."
+            raise UsageError("its name ends in .gz, but it is no gzip file", where=label, fix=fix) from None
+        raise UsageError("this gzip file is truncated or damaged", where=label) from None
+    except (EOFError, zlib.error):
         raise UsageError("this gzip file is truncated or damaged", where=label) from None
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror or error}", where=label) from None
@@ -199,7 +276,7 @@ def _text_rows(text: str, label: str) -> Iterator[tuple[str, Fields]]:
 
 
 def _csv_rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[str, Fields]]:
-    with path.open(encoding="utf-8-sig", newline="") as stream:
+    with path.open(encoding=_encoding(path), newline="") as stream:
         reader = csv.reader(stream, strict=True)
         header: Sequence[str] = columns
         for number, cells in enumerate(reader):
@@ -209,18 +286,36 @@ def _csv_rows(path: Path, label: str, columns: Sequence[str]) -> Iterator[tuple[
                 yield f"{label}:{reader.line_num}", dict(zip(header, cells, strict=False))
 
 
-def _json_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
+def _json_rows(path: Path, label: str) -> Iterator[tuple[str, Fields | UsageError]]:
     """Give the objects of a list, where a `.json` file begins with one, else those of its lines."""
     name = path.name.lower()
-    with cast(BufferedReader, gzip.open(path)) if name.endswith(".gz") else path.open("rb") as stream:
-        if name.endswith(".json") and stream.peek().removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+    with cast(BufferedReader, gzip.open(path)) if name.endswith(".gz") else path.open("rb") as packed:
+        stream: IO[bytes] = packed
+        begins = packed.peek(64)
+        if begins.startswith(_UTF16):
+            text = as_utf8(b"".join(_lines(packed, label)))
+            stream, begins = BytesIO(text), text
+        if name.endswith(".json") and begins.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             rows = parse_json(stream.read(), label, "a JSON list of objects")
             yield from ((f"{label}[{number}]", _object(row, f"{label}[{number}]")) for number, row in enumerate(rows))
             return
         for number, line in enumerate(_lines(stream, label), start=1):
             if line.strip():
                 where = f"{label}:{number}"
-                yield where, _object(parse_json(line, where, "one JSON object a line"), where)
+                yield where, _line(line, where)
+
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def _encoding(path: Path) -> str:
+    with path.open("rb") as stream:
+        return "utf-16" if stream.read(2) in _UTF16 else "utf-8-sig"
+
+
+def as_utf8(text: bytes) -> bytes:
+    """Return a text in UTF-8 without a byte-order mark, also of UTF-16 with one. Raises UnicodeDecodeError."""
+    return text.decode("utf-16").encode() if text.startswith(_UTF16) else text.removeprefix(codecs.BOM_UTF8)
 
 
 def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
@@ -232,16 +327,24 @@ def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
         yield line
 
 
-def _object(row: Plain, where: str) -> Fields:
-    if not isinstance(row, dict):
-        raise UsageError(f"expected a JSON object; got {quoted(row)}", where=where)
-    return row
+def _line(line: bytes, where: str) -> Fields | UsageError:
+    try:
+        return _object(parse_json(line, where, "one JSON object a line"), where)
+    except UsageError as error:
+        return error
+
+
+def _object(row: Plain, where: str) -> Fields | UsageError:
+    """Return a row; a text alone is a prompt."""
+    if isinstance(row, str):
+        return {"prompt": row}
+    return row if isinstance(row, dict) else UsageError(f"expected a JSON object; got {quoted(row)}", where=where)
 
 
 def parse_json(text: bytes, where: str, expected: str) -> Plain:
     """Return the plain data of a JSON text. Raises UsageError that says what was expected."""
     try:
-        return json.loads(text.decode("utf-8-sig"))
+        return json.loads(as_utf8(text).decode())
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"expected {expected}; this is no JSON in UTF-8: {one_line(str(error))}", where=where

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from benchctl.prompts.answers import Answer
 from benchctl.recipes.problems import value_at
@@ -27,7 +27,32 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str
+    content: str | None = None
+    """Absent only where the model called tools and said nothing; it is then sent as `null`, which templates ask for."""
+    tool_calls: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
+    """The tools that an assistant's turn called, as OpenAI's chat API has them."""
+    tool_call_id: str | None = None
+    """Of a tool's turn: the call that it answers."""
+    name: str | None = None
+    reasoning_content: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What people read of the turn: its content, and its calls of tools as JSON."""
+        calls = json.dumps(self.tool_calls, ensure_ascii=False) if self.tool_calls else ""
+        return "\n".join(filter(None, (self.content, calls)))
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Message:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("expected `content` to be text; only a turn with `tool_calls` can do without")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"`tool_calls` belong to a turn of the assistant; this is one of the {self.role}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_sent(self, as_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in as_dict(self).items() if value is not None or key == "content"}
 
 
 class Prompt(BaseModel):
@@ -51,6 +76,11 @@ class Prompt(BaseModel):
     """The right answer: what the model's is judged by. It is not sent."""
 
     @property
+    def calls(self) -> tuple[dict[str, Any], ...]:
+        """The calls of tools in its earlier turns."""
+        return tuple(call for message in self.messages or () for call in message.tool_calls or ())
+
+    @property
     def request(self) -> dict[str, Any]:
         """What an engine is sent beside the messages, by `REQUEST_FIELDS`."""
         return self.model_dump(mode="json", include=set(REQUEST_FIELDS), exclude_none=True)
@@ -59,7 +89,7 @@ class Prompt(BaseModel):
     def problem(self) -> str | None:
         """What in those cannot be sent to any engine, as a sentence; `None` where nothing."""
         try:
-            json.dumps([getattr(self, name) for name in REQUEST_FIELDS], allow_nan=False)
+            json.dumps([self.calls, *(getattr(self, name) for name in REQUEST_FIELDS)], allow_nan=False)
             request = self.request
         except (TypeError, ValueError, RecursionError):
             return "its request cannot be sent as JSON: it is nested too deeply, or has a value such as NaN."

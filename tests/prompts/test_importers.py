@@ -239,6 +239,7 @@ def test_limit_and_tasks_choose_and_an_unknown_task_suggests_the_nearest() -> No
 
 GOOD_LINE = '{"question_id": 1, "category": "qa", "turns": ["why"]}\n'
 SHAPE = 'Spec-Bench has {"question_id": 1, "category": "writing", "turns": ["…"]}.'
+LEAVE_OUT = "This leaves such rows out: benchctl models prompts import {} --format {} -o suite.json --skip-bad"
 BAD_LINES: dict[str, tuple[bytes, str]] = {
     "not JSON": (b"{oops", "one JSON object a line"),
     "a list": (b"[1]", "got a list"),
@@ -262,7 +263,7 @@ def test_a_bad_line_is_one_error_with_its_place(tmp_path: Path, case: str) -> No
     assert message.startswith("q.jsonl:2: ")
     assert word in message
     if line.startswith(b'{"category"'):
-        assert message.endswith(SHAPE)
+        assert message.endswith(f"{SHAPE} {LEAVE_OUT.format('q.jsonl', 'spec-bench --licence LICENCE')}")
 
 
 def test_a_row_of_a_known_format_with_tools_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -272,10 +273,9 @@ def test_a_row_of_a_known_format_with_tools_is_refused_with_its_line(tmp_path: P
 
 
 BAD_PLAIN = {
-    '{"text": "a"}': "got neither",
-    '{"prompt": "a", "messages": []}': "got prompt and messages",
-    '{"messages": []}': "`messages`",
-    '{"messages": [{"role": "human", "content": "a"}]}': "`messages[0].role`",
+    '{"prompt": "a", "messages": []}': "expected a single prompt; got `prompt` and `messages`",
+    '{"messages": []}': "`messages` is an empty list",
+    '{"messages": [{"role": "robot", "content": "a"}]}': "`messages[0].role` is 'robot': expected one of user, human",
     '{"messages": [{"role": "assistant", "content": "a"}]}': "user's turn",
     '{"messages": [{"role": "user", "content": "a"}]}': "--kind chat",
 }
@@ -288,21 +288,25 @@ def test_a_bad_plain_line_is_one_error_with_its_place(tmp_path: Path, line: str)
     message = refusal(path, "jsonl")
     assert message.startswith("q.jsonl:3: ")
     assert BAD_PLAIN[line] in message
-    assert message.endswith('JSON lines has {"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}.')
+    assert message.endswith("\n" + LEAVE_OUT.format("q.jsonl", "jsonl --licence LICENCE"))
 
 
 def test_a_bad_row_of_a_table_is_one_error_with_its_number(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "t.parquet", [SPEED_BENCH[0], {**SPEED_BENCH[0], "category": None}])
     message = refusal(path, "speed-bench")
     assert message.startswith("t.parquet: row 2: `category`")
-    assert message.endswith("SPEED-Bench has a row of `question_id`, `category` and `turns`.")
+    assert "SPEED-Bench has a row of `question_id`, `category` and `turns`. This leaves such rows out" in message
 
 
 def test_files_that_are_not_what_their_ending_says(tmp_path: Path) -> None:
     complete = gzip.compress(GOOD_LINE.encode() * 2000)
     for name, data, message in (
         ("a.parquet", b"no", "a.parquet: this is not a parquet file, or it is damaged"),
-        ("a.jsonl.gz", b"no", "a.jsonl.gz: this gzip file is truncated or damaged"),
+        (
+            "a.jsonl.gz",
+            b"no",
+            "a.jsonl.gz: its name ends in .gz, but it is no gzip file\nRename it to a.jsonl where it is text.",
+        ),
         ("b.jsonl.gz", complete[:-20], "b.jsonl.gz: this gzip file is truncated or damaged"),
         ("empty.jsonl", b"\n\n", "empty.jsonl: this file has no prompts"),
     ):

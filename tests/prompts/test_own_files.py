@@ -23,7 +23,7 @@ def loaded(folder: Path, name: str, content: str | bytes) -> Suite:
 
 
 def asked(suite: Suite, task: str) -> list[list[tuple[str, str]]]:
-    return [[(message.role, message.content) for message in prompt.messages or ()] for prompt in suite.tasks[task]]
+    return [[(message.role, message.text) for message in prompt.messages or ()] for prompt in suite.tasks[task]]
 
 
 def test_a_text_file_has_a_prompt_a_line(tmp_path: Path) -> None:
@@ -187,18 +187,23 @@ def test_rows_may_name_their_task(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("a.txt", "\n \n", "this file has no prompts"),
-        ("a.txt", b"\xff\xfe", "not UTF-8"),
+        ("a.txt", b"\xff\xff", "no text in UTF-8"),
+        ("a.txt", b"\xff\xfe\x00\xd8", "no text in UTF-8"),
         ("a.jsonl", "{", "a.jsonl:1: expected one JSON object a line"),
-        ("a.jsonl", '{"text": "x"}', "expected either `prompt` or `messages`; got neither"),
+        ("a.jsonl", '{"text": "x"}', "its keys: text\nCall the key that holds the prompt `prompt`"),
         ("a.jsonl", '{"prompt": ""}', "`prompt`: expected a text that is not empty"),
         ("a.jsonl", '{"conversations": []}', "`conversations`"),
-        ("a.jsonl", '{"conversations": [{"from": "robot", "value": "x"}]}', "`conversations[0].role`"),
+        (
+            "a.jsonl",
+            '{"conversations": [{"from": "robot", "value": "x"}]}',
+            "`conversations[0].from` is 'robot': expected one of",
+        ),
         ("a.json", '[{"prompt": "x"}, 5]', "a.json[1]: expected a JSON object; got 5"),
         ("a.jsonl", '{"prompt": "\\ud800"}', "half of a surrogate pair"),
         (
             "a.jsonl",
             '{"prompt": "a", "messages": []}',
-            "expected either `prompt` or `messages`; got prompt and messages",
+            "expected a single prompt; got `prompt` and `messages`",
         ),
         ("a.jsonl.gz", "", "this file has no prompts"),
     ],
@@ -211,7 +216,7 @@ def test_what_is_no_prompt_is_one_message(tmp_path: Path, name: str, content: st
 
 def test_what_is_no_gzip_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(b"plain")
-    with pytest.raises(UsageError, match="truncated or damaged"):
+    with pytest.raises(UsageError, match="it is no gzip file"):
         load_suite("a.jsonl.gz", recipe_folder=tmp_path)
 
 

@@ -366,7 +366,7 @@ class _Session:
                     break
                 self._display.update(f"writing the text, {length} of {self._tokens} tokens")
                 done = asyncio.run(server.complete(server.render(item.prompt), Sampling(max_tokens=ANSWER)))
-                question = item.prompt.prompt or "\n".join(message.content for message in item.prompt.messages or ())
+                question = item.prompt.prompt or "\n".join(message.text for message in item.prompt.messages or ())
                 parts.append(f"{question}\n\n{done.text.strip()}\n")
                 length += done.prompt_tokens + done.n_predicted
         return "\n".join(parts)

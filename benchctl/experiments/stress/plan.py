@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from pydantic import Field
+
 from benchctl.data.versions import Part
 from benchctl.prompts.suite import Message, Prompt
 
@@ -39,6 +41,8 @@ class Turn(Part):
     role: Literal["system", "user", "assistant", "tool"] = "user"
     text: str = ""
     answer_of: str | None = None
+    further: dict[str, Any] = Field(default_factory=dict)
+    """What else the message has, such as its calls of tools."""
 
 
 class Stop(Part):
@@ -124,15 +128,22 @@ def turns_of(prompt: Prompt) -> tuple[Turn, ...]:
     """Return a prompt's messages; a raw prompt is a single one."""
     if prompt.messages is None:
         return (Turn(text=prompt.prompt or ""),)
-    return tuple(Turn(role=turn.role, text=turn.content) for turn in prompt.messages)
+    return tuple(
+        Turn(role=turn.role, text=turn.content or "", further=turn.model_dump(exclude={"role", "content"}))
+        for turn in prompt.messages
+    )
 
 
 def prompt_of(turns: Sequence[Turn], answers: dict[str, str], *, raw: bool) -> Prompt:
     """Return the prompt of a request. `answers`: the texts of earlier answers by request. Raises KeyError."""
-    messages = [(turn.role, turn.text if turn.answer_of is None else answers[turn.answer_of]) for turn in turns]
+    texts = [turn.text if turn.answer_of is None else answers[turn.answer_of] for turn in turns]
     if raw:
-        return Prompt(prompt="\n".join(text for _, text in messages) or " ")
-    return Prompt(messages=tuple(Message(role=role, content=text) for role, text in messages))
+        return Prompt(prompt="\n".join(texts) or " ")
+    messages = [
+        {"role": turn.role, "content": text or (None if turn.further.get("tool_calls") else ""), **turn.further}
+        for turn, text in zip(turns, texts, strict=True)
+    ]
+    return Prompt(messages=tuple(Message.model_validate(message, strict=False) for message in messages))
 
 
 def make_plan(scenarios: Sequence[ScenarioName], seed: int, size: float, material: Material) -> Plan:

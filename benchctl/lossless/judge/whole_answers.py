@@ -161,5 +161,5 @@ def _prompt_texts(manifest: Manifest) -> dict[tuple[str, int], str]:
 def _text(prompt: Prompt) -> str:
     messages = prompt.messages or ()
     if prompt.prompt is not None or len(messages) == 1:
-        return messages[0].content if prompt.prompt is None else prompt.prompt
-    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+        return messages[0].text if prompt.prompt is None else prompt.prompt
+    return "\n\n".join(f"{message.role}: {message.text}" for message in messages)

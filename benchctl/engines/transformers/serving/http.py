@@ -67,6 +67,17 @@ def number_in(
 _DEFAULTS = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 1, "repetition_penalty": 1.0}
 
 
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a turn as chat templates read it: OpenAI's API has the arguments of a call as a JSON text."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", {})
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            function = {**function, "arguments": json.loads(function["arguments"])}
+        calls.append({**call, "function": function})
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
 @dataclass
 class Service:
     """Answers requests."""
@@ -98,7 +109,8 @@ class Service:
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError("the model has no chat template; use raw prompts")
         settings = {**(body.get("chat_template_kwargs") or {}), "tokenize": False, "add_generation_prompt": True}
-        text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), **settings)
+        turns = [_for_template(turn) for turn in messages]
+        text = tokenizer.apply_chat_template(turns, tools=body.get("tools"), **settings)
         return {"text": text, "tokens": list(tokenizer(text, add_special_tokens=False)["input_ids"])}
 
     def score(self, body: Mapping[str, Any]) -> Reply:

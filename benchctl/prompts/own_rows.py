@@ -1,0 +1,171 @@
+"""A row of the user's own file, in the forms that people have them in.
+
+- `prompt`; `messages` (OpenAI's chat format, also as `prompt`); `conversations` or `conversation` (ShareGPT,
+  SpecForge, speculators); `instruction` with `input`, `output` and `history` (Alpaca);
+- `body` with any of these: a line of an OpenAI batch file;
+- `system`, `tools` and the other keys of a request beside them; `task`, `reference` and `answer` as in a suite.
+
+Of a conversation everything up to the last turn of the user, or of a tool, is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import ConfigDict
+
+from benchctl.prompts.answers import Answer
+from benchctl.prompts.row import Fields, Question, Reference, Row, RowError, Text
+from benchctl.prompts.suite import REQUEST_FIELDS, Message
+from benchctl.prompts.turns import message_of, role_of, text_after, tools_of, unsent_keys
+from benchctl.recipes.problems import Plain, quoted
+from benchctl.text import one_line
+
+NO_TASK = "prompts"
+"""The task of a row that names none."""
+FORMS = ("prompt", "messages", "conversations", "conversation", "instruction")
+"""The keys that hold a prompt: a row has one of them."""
+_KNOWN = {"id", "custom_id", "method", "url", "stream", "stream_options", "body", *REQUEST_FIELDS}
+"""What names a row, how a batch file has it sent, or is sent."""
+_REFUSED: dict[str, Plain] = {
+    **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")),
+    **dict.fromkeys(("functions", "function_call", "parallel_tool_calls", "reasoning_effort", "thinking")),
+    **dict.fromkeys(("chat_template", "documents", "suffix")),
+    "add_generation_prompt": True,
+    "continue_final_message": False,
+    **dict.fromkeys(("n", "best_of", "repetition_penalty", "repeat_penalty"), 1),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), 0),
+}
+"""Keys of a request that change what is asked or may be answered and that no recipe has, with the value that does
+not."""
+_OF_THE_PROMPT = {
+    **dict.fromkeys(("input", "instructions", "history", "context", "passage"), "put it into the prompt"),
+    **dict.fromkeys(("image", "images", "audio", "audios", "video", "videos"), "benchctl sends text alone"),
+}
+"""Keys beside a prompt that seem to belong to it, and what to do about each."""
+
+
+class NoPromptError(RowError):
+    """A row has none of `FORMS`."""
+
+
+class OwnRow(Row):
+    """A row of the user's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name = "jsonl"
+    title = "JSON lines"
+    kind = None
+    takes_requests = True
+    example = '{"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}'
+
+    task: Text | None = None
+    prompt: Text | None = None
+    system: Text | None = None
+    reference: Reference = None
+    answer: Plain = None
+    """An answer to judge by where it is a mapping, else a key of the user's own."""
+
+    @classmethod
+    def question_of(cls, fields: Fields) -> Question | None:
+        """See `Row.question_of`. Raises NoPromptError for a row without a prompt."""
+        row, form, turns = _as_a_request(fields)
+        question = super().question_of(row)
+        return question if question is None or turns is None else _up_to_the_last_question(question, form, turns)
+
+    def _question(self) -> Question:
+        extra = {key: value for key, value in (self.model_extra or {}).items() if value is not None}
+        judged = isinstance(self.answer, dict)
+        unsent = [key for key in extra if key not in _KNOWN]
+        request = {key: extra[key] for key in REQUEST_FIELDS if extra.get(key) not in (None, [], {}, {"type": "text"})}
+        return Question(
+            self.task or NO_TASK,
+            self._content(),
+            self.reference,
+            Answer.model_validate(self.answer) if judged else None,
+            request=request,
+            unsent=(*unsent, *(["answer"] if self.answer is not None and not judged else ())),
+        )
+
+    def _content(self) -> str | tuple[Message, ...]:
+        if self.system is None:
+            return self.prompt or ""
+        asked = () if self.prompt is None else (Message(role="user", content=self.prompt),)
+        return (Message(role="system", content=self.system), *asked)
+
+
+def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
+    """Return a row, the key of its prompt, and the turns of a conversation, which the row then no longer has."""
+    inner = fields.get("body")
+    row = {**fields, **inner} if isinstance(inner, dict) else {**fields}
+    for key, neutral in _REFUSED.items():
+        if row.get(key) not in (None, [], {}, neutral):
+            raise RowError(
+                f"`{key}` changes the answer, and benchctl does not send it: leave it out; what all prompts share "
+                "is set in the recipe (sampling, engine.args)"
+            )
+    forms = [key for key in FORMS if row.get(key) is not None]
+    if not forms:
+        keys = ", ".join(one_line(key, 40) for key in row if key != "body") or "none"
+        raise NoPromptError(f"the row has none of {', '.join(f'`{form}`' for form in FORMS)}; its keys: {keys}")
+    if len(forms) > 1:
+        raise RowError(f"expected a single prompt; got {' and '.join(f'`{form}`' for form in forms)}")
+    form = forms[0]
+    if form == "instruction":
+        row |= _of_alpaca(row)
+    for key, remedy in _OF_THE_PROMPT.items():
+        if row.get(key):
+            raise RowError(f"`{key}` seems to belong to the prompt and would not be sent: {remedy}, or leave it out")
+    if (second := row.pop("system_prompt", None)) and row.get("system"):
+        raise RowError("expected `system` or `system_prompt`; got both")
+    row["system"] = row.get("system") or second or None
+    row["tools"] = tools_of(row.get("tools"))
+    if isinstance(row[form], str) and form == "prompt":
+        return row, form, None
+    turns = row.pop(form)
+    if form == "prompt" and isinstance(turns, list) and not all(isinstance(turn, dict) for turn in turns):
+        raise NoPromptError("`prompt` is a list of texts; a row has a single prompt")
+    if not isinstance(turns, list):
+        raise RowError(f"`{form}`: expected {'text' if form == 'prompt' else 'a list of turns'}; got {quoted(turns)}")
+    if not turns:
+        raise RowError(f"`{form}` is an empty list: there is nothing to ask")
+    return row, form, turns
+
+
+def _of_alpaca(row: Fields) -> Fields:
+    """Return Alpaca's instruction with its input as turns, and its output as the reference; takes both off the row."""
+    turns = list[Plain]()
+    for pair in row.pop("history", None) or ():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise RowError(f"`history`: expected pairs of a question and its answer; got {quoted(pair)}")
+        turns += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
+    parts = [part for part in (row["instruction"], row.pop("input", None)) if part not in (None, "")]
+    texts = [part for part in parts if isinstance(part, str)]
+    if not texts or len(texts) < len(parts):
+        raise RowError("`instruction` and `input`: expected texts that are not both empty")
+    turns.append({"role": "user", "content": "\n\n".join(texts)})
+    return {"instruction": turns, "reference": row.get("reference") or row.pop("output", None)}
+
+
+def _up_to_the_last_question(question: Question, form: str, turns: Sequence[Plain]) -> Question:
+    """Return the question with the turns up to the last that is to be answered, and the next answer to it."""
+    roles = [role_of(turn, f"{form}[{number}]") for number, turn in enumerate(turns)]
+    system = question.content if isinstance(question.content, tuple) else ()
+    if "user" not in roles:
+        raise RowError(f"expected `{form}` with a user's turn that is to be answered; got none")
+    if system and "system" in roles:
+        raise RowError(f"`system` stands beside a system turn in `{form}`: leave one of them out")
+    end = max(number for number, role in enumerate(roles) if role in ("user", "tool")) + 1
+    messages = tuple(message_of(turn, f"{form}[{number}]") for number, turn in enumerate(turns[:end]))
+    following = (text_after(turn) for turn, role in zip(turns[end:], roles[end:], strict=True) if role == "assistant")
+    return replace(
+        question,
+        content=(*system, *messages),
+        reference=question.reference or next(filter(None, following), None),
+        earlier_turns=roles.count("user") - 1,
+        goes_on=end < len(turns),
+        unsent=(*question.unsent, *unsent_keys(turns[:end], form)),
+    )
