@@ -138,7 +138,8 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
 def _of_alpaca(row: Fields) -> Fields:
     """Return Alpaca's instruction with its input as turns, and its output as the reference; takes both off the row."""
     turns = list[Plain]()
-    for pair in row.pop("history", None) or ():
+    history = row.pop("history", None) or []
+    for pair in history if isinstance(history, list) else [history]:
         if not isinstance(pair, list) or len(pair) != 2:
             raise RowError(f"`history`: expected pairs of a question and its answer; got {quoted(pair)}")
         turns += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]

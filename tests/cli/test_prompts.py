@@ -134,3 +134,17 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_show_and_import_skip_bad_rows_where_that_is_asked() -> None:
+    Path("a.jsonl").write_text('{"prompt": "good"}\n{"messages": []}\n')
+    refused = run("show", "a.jsonl")
+    assert str(refused.exception).startswith("a.jsonl:2: `messages` is an empty list")
+    note = "1 of 2 rows were skipped: a.jsonl:2: `messages` is an empty list: there is nothing to ask."
+    assert note in good("show", "a.jsonl", "--skip-bad").splitlines()
+    assert json.loads(good("show", "a.jsonl", "--skip-bad", "--json"))["notes"] == [note]
+    words = ("import", "a.jsonl", "--format", "jsonl", "--licence", "MIT", "-o", "s.json")
+    assert str(run(*words).exception).startswith("a.jsonl:2: ")
+    assert note in good(*words, "--skip-bad").splitlines()
+    assert len(load_suite("s.json", recipe_folder=Path.cwd()).select(None, None)) == 1
+    assert "for rows" in str(run("show", "tiny", "--skip-bad").exception)

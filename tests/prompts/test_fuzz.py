@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,20 @@ OWN = {
     b'"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}, "chat_template_kwargs": {"a": 1}}}\n',
     "prompts.json": b'[{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "c"]',
 }
+
+ROWS = [
+    {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "a"}]},
+            {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"b": 1}}}]},
+            {"role": "tool", "content": "c", "tool_call_id": "d", "name": "f"},
+        ],
+        "tools": [{"function": {"name": "f"}}],
+        "system": "e",
+    },
+    {"conversations": [{"from": "human", "value": "a"}, {"from": "function_call", "value": {"name": "f"}}]},
+    {"instruction": "a", "input": "b", "output": "c", "history": [["d", "e"]], "tools": '[{"name": "f"}]'},
+]
 
 
 @pytest.mark.parametrize("way", ["bytes", "values"])
@@ -50,6 +65,19 @@ def test_a_file_of_ones_own_is_read_or_refused(name: str, tmp_path: Path) -> Non
     def one(content: bytes) -> None:
         file.write_bytes(content)
         outcome("own prompts", lambda: load_suite(str(file), recipe_folder=tmp_path))
+
+    one()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_conversation_is_read_or_refused(row: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+
+    @fuzzed
+    @given(mistaken(row), st.booleans())
+    def one(content: bytes, skip_bad: bool) -> None:
+        file.write_bytes(content.replace(b"\n", b"") + b'\n{"prompt": "a"}\n')
+        outcome("own prompts", lambda: load_suite(str(file), recipe_folder=tmp_path, skip_bad=skip_bad))
 
     one()
 
