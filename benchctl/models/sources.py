@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchctl.errors import UsageError
+from benchctl.models.file_kind import check_index, check_kind, folder_error
 from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.footprint import kv_cache_bytes, recurrent_state
@@ -65,8 +66,10 @@ class ModelSearch:
                 source = _parsed(spec.source)
                 if isinstance(source, PathSource):
                     first = self._of_path(source)
-                    for file in all_shards(first) if form == "gguf" and not first.is_dir() else ():
-                        read_header(file)
+                    if first.is_dir():
+                        _check_folder(first)
+                    elif form == "gguf":
+                        check_kind([read_header(file) for file in all_shards(first)])
                 elif isinstance(source, BundledSource) and source.name not in bundled_names():
                     bundled_file(source, None)
             except UsageError as error:
@@ -112,7 +115,8 @@ class ModelSearch:
         (EAGLE-3, DFlash, DSpark) with that of `drafts_for`, the target's.
         """
         first = self.first(source, safetensors=self.find_tool is not None)
-        if is_safetensors_folder(first):
+        if first.is_dir():
+            _check_folder(first)
             if self.find_tool is None:
                 fix = "Make it one first: benchctl models quantize FOLDER --type bf16 (or another type)."
                 message = "this is a folder of safetensors, not a GGUF file"
@@ -127,8 +131,7 @@ class ModelSearch:
                     )
             first = converted(first, self.find_tool("convert_hf_to_gguf.py"), notice=self.notice, target=target)
         files = all_shards(first)
-        for file in files:
-            read_header(file)
+        check_kind([read_header(file) for file in files])
         return files
 
     def folder(self, source: str) -> Path:
@@ -141,9 +144,7 @@ class ModelSearch:
             return self._of_hub(parsed, folders=True, files=False)
         first = self.first(source)
         if first.is_dir():
-            if not is_safetensors_folder(first):
-                fix = "It needs a config.json and *.safetensors, as a repository of the Hugging Face hub has them."
-                raise UsageError("this folder has no Hugging Face model", where=one_line(str(first)), fix=fix)
+            _check_folder(first)
             return first
         if not isinstance(parsed, BundledSource):
             fix = "Name hf:ORG/REPO, or a folder with config.json and *.safetensors."
@@ -233,6 +234,13 @@ def _parsed(text: str) -> Source:
         return parse_source(text)
     except ValueError as error:
         raise UsageError(f"{error}") from None
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises UsageError for what is no whole folder of safetensors."""
+    if not is_safetensors_folder(folder):
+        raise folder_error(folder)
+    check_index(folder)
 
 
 def _first_shard(path: Path) -> Path:

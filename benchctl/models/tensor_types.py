@@ -94,6 +94,12 @@ def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[s
 def _without_effect(pattern: str, tensors: Sequence[Tensor]) -> UsageError:
     names = families(tensors)
     near = did_you_mean(pattern.removesuffix(".weight"), [*names, *(tensor.name for tensor in tensors)]).strip()
+    if family(pattern) == "output" and "output" not in names and "token_embd" in names:
+        return UsageError(
+            "this model has no tensor `output`: its output is `token_embd` (tied embeddings)",
+            where=f"quantize.tensors.{pattern}",
+            fix="Write token_embd.",
+        )
     listed = f"Its tensors are named like: {', '.join(one_line(name, 60) for name in names[:20])}."
     return UsageError(
         f"the pattern '{pattern}' changes nothing: it matches no tensor that llama-quantize quantizes, or only tensors "

@@ -34,6 +34,7 @@ def make_gguf(tmp_path: Path) -> MakeGguf:
         tensors: Sequence[str] = ("token_embd.weight", "blk.0.attn_q.weight"),
         numbers: Mapping[str, int] | None = None,
         flags: Mapping[str, bool] | None = None,
+        texts: Mapping[str, str] | None = None,
         tokenizer: str = "gpt2",
     ) -> Path:
         path = tmp_path / name
@@ -45,6 +46,8 @@ def make_gguf(tmp_path: Path) -> MakeGguf:
             writer.add_uint32(key, number)
         for key, flag in (flags or {}).items():
             writer.add_bool(key, flag)
+        for key, text in (texts or {}).items():
+            writer.add_string(key, text)
         for tensor in tensors:
             writer.add_tensor(tensor, np.zeros((32, 32), dtype=np.float32))
         writer.write_header_to_file()
