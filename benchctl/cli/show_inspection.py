@@ -123,6 +123,8 @@ def ranges(numbers: Sequence[int]) -> str:
 def _name(inspection: Inspection) -> Iterator[tuple[str, str]]:
     facts = inspection.facts
     yield "model", f"{one_line(facts.name or 'unnamed', 100)} ({_shown(facts.architecture, 'architecture')})"
+    if inspection.refused_as is not None:
+        yield "no model", inspection.refused_as
 
 
 def _file(inspection: Inspection) -> Iterator[tuple[str, str]]:

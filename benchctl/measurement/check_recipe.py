@@ -7,6 +7,8 @@ from pathlib import Path
 
 from benchctl.errors import EngineError, UsageError
 from benchctl.measurement.prepare import probed_engine
+from benchctl.models.file_kind import check_kind
+from benchctl.models.gguf_header import read_header
 from benchctl.models.sources import ModelSearch
 from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite
@@ -115,7 +117,9 @@ def _local(source: str, folder: Path, *, gguf: bool) -> Path | None:
     if not gguf or (isinstance(parsed, PathSource) and (Path(parsed.path).suffix.lower() != ".gguf")):
         ModelSearch(folder).first(source, safetensors=True)
         return None
-    return ModelSearch(folder).files(source)[0]
+    files = ModelSearch(folder).files(source)
+    check_kind([read_header(file) for file in files])
+    return files[0]
 
 
 def _nearest_file(source: str, folder: Path) -> str:

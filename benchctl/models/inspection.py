@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchctl.errors import UsageError
+from benchctl.models.file_kind import check_kind
 from benchctl.models.footprint import RecurrentState, kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import GgufFacts, all_shards, experts_read, facts_of
 from benchctl.models.gguf_header import ArrayPlace, GgufHeader, read_header
@@ -25,6 +27,8 @@ class Inspection:
     size: int
     """Bytes of all files."""
     facts: GgufFacts
+    refused_as: str | None
+    """Why a run refuses these files: what they are in place of a model that generates text."""
     embedding_length: int | None
     vocabulary_sha256: str | None
     """The SHA-256 of the token texts in order. It is equal exactly where token ids mean the same."""
@@ -57,6 +61,7 @@ class Inspection:
             "path": str(self.path),
             "size": self.size,
             **self.facts.as_dict(),
+            "refused_as": self.refused_as,
             "experts_read": self.experts_read,
             "embedding_length": self.embedding_length,
             "vocabulary_sha256": self.vocabulary_sha256,
@@ -82,6 +87,7 @@ def inspection_of(headers: Sequence[GgufHeader]) -> Inspection:
         path=first.path,
         size=sum(header.path.stat().st_size for header in headers),
         facts=facts,
+        refused_as=_refusal(headers),
         embedding_length=first.integer(f"{facts.architecture}.embedding_length"),
         vocabulary_sha256=_vocabulary_sha256(first),
         special=special_tokens(first),
@@ -90,6 +96,14 @@ def inspection_of(headers: Sequence[GgufHeader]) -> Inspection:
         kv_bytes_per_token=kv_cache_bytes(first, facts.attention_layers),
         sliding_window=first.integer(f"{facts.architecture}.attention.sliding_window"),
     )
+
+
+def _refusal(headers: Sequence[GgufHeader]) -> str | None:
+    try:
+        check_kind(headers)
+    except UsageError as error:
+        return error.what
+    return None
 
 
 def _vocabulary_sha256(header: GgufHeader) -> str | None:

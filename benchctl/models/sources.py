@@ -85,6 +85,7 @@ class ModelSearch:
                 files = tuple(file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
             else:
                 files = self.files(spec.source, models.target.source if role == "draft" else None)
+                check_kind([read_header(file) for file in files])
             if spec.quantize is not None and folder is None:
                 if self.find_tool is None:
                     fix = "Leave `quantize` out and name a quantized file."
@@ -131,7 +132,8 @@ class ModelSearch:
                     )
             first = converted(first, self.find_tool("convert_hf_to_gguf.py"), notice=self.notice, target=target)
         files = all_shards(first)
-        check_kind([read_header(file) for file in files])
+        for file in files:
+            read_header(file)
         return files
 
     def folder(self, source: str) -> Path:

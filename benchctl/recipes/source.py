@@ -69,7 +69,19 @@ def names_a_model(text: str) -> bool:
     """Whether a word of a command line means a model, not a recipe or a run: by its form, or by what lies there."""
     if text.startswith(("bundled:", "hf:", "served:")):
         return True
-    return text.lower().endswith(".gguf") or (Path(text).expanduser() / "config.json").is_file()
+    path = Path(text).expanduser()
+    return text.lower().endswith(".gguf") or (path / "config.json").is_file() or _begins_as_gguf(path)
+
+
+def _begins_as_gguf(path: Path) -> bool:
+    """Whether a file of another name, such as a blob of Ollama's, is a GGUF file."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as stream:
+            return stream.read(4) == b"GGUF"
+    except (OSError, ValueError):
+        return False
 
 
 def bundled_folder() -> Path:

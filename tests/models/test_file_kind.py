@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
+from benchctl.models.inspection import inspect_model
 from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import ModelPair, ModelSpec
+from benchctl.recipes.source import names_a_model
 
 
 def refusal(path: Path, *, as_draft_of: Path | None = None) -> str:
@@ -46,6 +48,16 @@ def test_what_is_no_model_is_said_by_its_header(case: str, make_gguf: Callable[.
     assert said in refusal(other)
     assert refusal(other, as_draft_of=target).startswith(f"models.draft ({other}): {other}: ")
     ModelSearch(target.parent).check(ModelPair(target=ModelSpec(source=str(target))))
+    assert said in str(inspect_model(other).refused_as)
+    assert inspect_model(target).refused_as is None
+
+
+def test_a_gguf_file_of_any_name_is_a_model_on_a_command_line(make_gguf: Callable[..., Path]) -> None:
+    blob = make_gguf("sha256-0123456789")
+    assert names_a_model(str(blob))
+    blob.write_text("name: recipe")
+    assert not names_a_model(str(blob))
+    assert not names_a_model(str(blob.parent))
 
 
 def test_shards_are_in_their_order_by_header_and_name(make_gguf: Callable[..., Path]) -> None:

@@ -109,6 +109,7 @@ def no_run(argv: Sequence[str], log: Path, on_line: OnLine | None) -> int:
     ("base", "tensors", "key", "word"),
     [
         ("q8_0", {"attn_p": "bf16"}, "quantize.tensors.attn_p", "Did you mean 'attn_q'?"),
+        ("q8_0", {"output": "bf16"}, "quantize.tensors.output", "its output is `token_embd` (tied embeddings)"),
         ("q8_0", {"xyz": "bf16"}, "quantize.tensors.xyz", "token_embd, attn_q"),
         ("q8_0", {"attn_q": "bf16", "blk.0.*": "f16"}, "quantize.tensors.blk.0.*", "changes nothing"),
         ("q8_0", {"attn_q": "q4_k"}, "quantize.tensors.attn_q", "block of 256"),
