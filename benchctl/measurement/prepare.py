@@ -174,10 +174,12 @@ def _in_setup(name: str | None) -> Iterator[None]:
 def _sendable(prompts: Sequence[PromptItem], capabilities: Capabilities) -> tuple[PromptItem, ...]:
     """Return the prompts with what constrains their answers. Raises UsageError for what this engine is not sent."""
     sent_fields = capabilities.request_fields
+    takes_calls = "tools" in sent_fields
     for item in prompts:
-        asked = item.prompt.request | ({"tools": item.prompt.calls} if item.prompt.calls else {})
-        for name, value in asked.items():
-            if name not in sent_fields and not (name == "tool_choice" and value == "auto" and "tools" in sent_fields):
+        calls = {"tool_calls": item.prompt.calls} if item.prompt.calls else {}
+        for name, value in (item.prompt.request | calls).items():
+            by_default = takes_calls and (name == "tool_calls" or (name == "tool_choice" and value == "auto"))
+            if name not in sent_fields and not by_default:
                 shown = f"`{name}: {value}`" if isinstance(value, str) else f"`{name}`"
                 raise UsageError(
                     f"{shown} cannot be sent to this engine ({capabilities.kind})",

@@ -31,9 +31,9 @@ _KNOWN = {"id", "custom_id", "method", "url", "stream", "stream_options", "body"
 _REFUSED: dict[str, Plain] = {
     **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")),
-    **dict.fromkeys(("functions", "function_call", "parallel_tool_calls", "reasoning_effort", "thinking")),
+    **dict.fromkeys(("functions", "function_call", "reasoning_effort", "thinking")),
     **dict.fromkeys(("chat_template", "documents", "suffix")),
-    "add_generation_prompt": True,
+    **dict.fromkeys(("add_generation_prompt", "parallel_tool_calls"), True),
     "continue_final_message": False,
     **dict.fromkeys(("n", "best_of", "repetition_penalty", "repeat_penalty"), 1),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), 0),
@@ -111,7 +111,7 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     if not forms:
         keys = ", ".join(one_line(key, 40) for key in row if key != "body") or "none"
         raise NoPromptError(f"the row has none of {', '.join(f'`{form}`' for form in FORMS)}; its keys: {keys}")
-    if len(forms) > 1:
+    if len(forms) > 1 and len(forms := _without_copies(row, forms)) > 1:
         raise RowError(f"expected a single prompt; got {' and '.join(f'`{form}`' for form in forms)}")
     form = forms[0]
     if form == "instruction":
@@ -135,20 +135,34 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     return row, form, turns
 
 
+def _without_copies(row: Fields, forms: Sequence[str]) -> list[str]:
+    """Return the forms without texts that only repeat a turn of the row's conversation; they are taken off the row."""
+    turns = [turn for form in forms if isinstance(row[form], list) for turn in row[form] if isinstance(turn, dict)]
+    texts = [turn.get("content", turn.get("value")) for turn in turns]
+    for form in forms:
+        if isinstance(row[form], str) and row[form] in texts:
+            del row[form]
+    return [form for form in forms if form in row]
+
+
 def _of_alpaca(row: Fields) -> Fields:
-    """Return Alpaca's instruction with its input as turns, and its output as the reference; takes both off the row."""
+    """Return Alpaca's instruction with its input as turns, and its output as the reference; takes both off the row.
+
+    Dolly calls them `context` and `response`.
+    """
     turns = list[Plain]()
     history = row.pop("history", None) or []
     for pair in history if isinstance(history, list) else [history]:
         if not isinstance(pair, list) or len(pair) != 2:
             raise RowError(f"`history`: expected pairs of a question and its answer; got {quoted(pair)}")
         turns += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
-    parts = [part for part in (row["instruction"], row.pop("input", None)) if part not in (None, "")]
+    parts = [part for part in (row["instruction"], row.pop("context", None), row.pop("input", None)) if part]
     texts = [part for part in parts if isinstance(part, str)]
     if not texts or len(texts) < len(parts):
-        raise RowError("`instruction` and `input`: expected texts that are not both empty")
+        raise RowError("`instruction` and `input` (or `context`): expected texts that are not all empty")
     turns.append({"role": "user", "content": "\n\n".join(texts)})
-    return {"instruction": turns, "reference": row.get("reference") or row.pop("output", None)}
+    answer = next((key for key in ("reference", "output", "response") if row.get(key)), "reference")
+    return {"instruction": turns, "reference": row.pop(answer, None)}
 
 
 def _up_to_the_last_question(question: Question, form: str, turns: Sequence[Plain]) -> Question:

@@ -1,6 +1,7 @@
 """What is settled before an engine starts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import PromptIdentity
+from benchctl.engines.base import Capabilities
 from benchctl.errors import UsageError
 from benchctl.measurement.manifest import new_manifest
-from benchctl.measurement.prepare import prepare
+from benchctl.measurement.prepare import _sendable, prepare
 from benchctl.prompts.answers import Answer
+from benchctl.prompts.suite import Message, Prompt, PromptItem
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import CONSTRAINTS, Recipe, Sampling
 
@@ -91,6 +94,18 @@ def test_what_an_engine_is_not_sent_is_refused_with_its_line_and_the_rest_is_sai
     assert refused.value.where == "mine.jsonl:2"
     assert "`tool_choice: required`" in refused.value.what
     assert "llama.cpp" in refused.value.what
+
+
+def test_calls_of_tools_need_an_engine_that_takes_tools() -> None:
+    calls = ({"type": "function", "function": {"name": "weather", "arguments": "{}"}},)
+    prompt = Prompt(messages=(Message(role="assistant", tool_calls=calls), Message(role="tool", content="x")))
+    items = [PromptItem(task="a", prompt_idx=0, prompt=prompt, where="mine.jsonl:1")]
+    none = Capabilities(
+        kind="x", binary=None, found_in="PATH", version=None, build=None, commit=None, speculation_types=()
+    )
+    with pytest.raises(UsageError, match=r"mine\.jsonl:1: `tool_calls` cannot be sent to this engine"):
+        _sendable(items, none)
+    assert _sendable(items, replace(none, request_fields=frozenset({"tools"}))) == tuple(items)
 
 
 def test_the_workload_is_that_of_runs_before_requests_had_fields() -> None:

@@ -100,6 +100,14 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str | None]] = {
         [turn("system", "s"), turn("user", "a"), turn("assistant", "b"), turn("user", "Say hi")],
         "hi",
     ),
+    "Dolly": (
+        {"instruction": "Sum up", "context": "long", "response": "short", "category": "x"},
+        [turn("user", "Sum up\n\nlong")],
+        "short",
+    ),
+    "messages with a copy of the prompt": (
+        {"prompt": "Hello", "messages": [turn("user", "Hello"), turn("assistant", "x")]}, [turn("user", "Hello")], "x",
+    ),
     "a batch line": (
         {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
          "body": {"model": "m", "messages": CALLING, "tools": [TOOL]}},

@@ -42,7 +42,7 @@ def check_tools(prompt: Prompt, text: object) -> str:
             raise EngineError(
                 f"The model's chat template leaves the tool {name!r} out of the prompt.",
                 kind="http",
-                fix="Leave `tools` out of the prompt, or use a model whose template has them.",
+                fix="Leave `tools` and `tool_calls` out of the prompt, or use a model whose template has them.",
             )
     return text
 

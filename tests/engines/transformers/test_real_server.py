@@ -78,6 +78,19 @@ def test_tools_and_variables_reach_the_template(start: Callable[[Arm], Transform
     assert rendered.text == f"weather, calm: {CHAT.messages[0].content}"  # type: ignore[index]
 
 
+def test_the_arguments_of_a_call_reach_the_template_as_values(
+    start: Callable[[Arm], TransformersServer],
+) -> None:
+    server = start(arm_of())
+    call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "X"}'}}
+    template = "{{ messages[1].content is none }} {{ messages[1].tool_calls[0].function.arguments.city }}"
+    turns = (*(CHAT.messages or ()), Message(role="assistant", tool_calls=(call,)), Message(role="tool", content="x"))
+    prompt = Prompt(messages=turns, chat_template_kwargs={"chat_template": template + " weather"})
+    assert server.render(prompt).text == "True X weather"
+    with pytest.raises(EngineError, match="'weather'"):
+        server.render(prompt.model_copy(update={"chat_template_kwargs": {"chat_template": template}}))
+
+
 def test_requests_without_the_key_are_refused(start: Callable[[Arm], TransformersServer]) -> None:
     server = start(arm_of())
     assert server.access is not None
