@@ -42,6 +42,7 @@ _REFUSED: dict[str, Plain] = {
 not."""
 _OF_THE_PROMPT = {
     **dict.fromkeys(("input", "instructions", "history", "context", "passage"), "put it into the prompt"),
+    "developer": "call it `system`",
     **dict.fromkeys(("image", "images", "audio", "audios", "video", "videos"), "benchctl sends text alone"),
 }
 """Keys beside a prompt that seem to belong to it, and what to do about each."""
@@ -116,8 +117,9 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     form = forms[0]
     if form == "instruction":
         row |= _of_alpaca(row)
+    texts = _texts(row[form])
     for key, remedy in _OF_THE_PROMPT.items():
-        if row.get(key):
+        if row.get(key) and not any(row[key] in text for text in texts if isinstance(row[key], str)):
             raise RowError(f"`{key}` seems to belong to the prompt and would not be sent: {remedy}, or leave it out")
     if (second := row.pop("system_prompt", None)) and row.get("system"):
         raise RowError("expected `system` or `system_prompt`; got both")
@@ -137,12 +139,18 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
 
 def _without_copies(row: Fields, forms: Sequence[str]) -> list[str]:
     """Return the forms without texts that only repeat a turn of the row's conversation; they are taken off the row."""
-    turns = [turn for form in forms if isinstance(row[form], list) for turn in row[form] if isinstance(turn, dict)]
-    texts = [turn.get("content", turn.get("value")) for turn in turns]
+    texts = [text for form in forms if isinstance(row[form], list) for text in _texts(row[form])]
     for form in forms:
         if isinstance(row[form], str) and row[form] in texts:
             del row[form]
     return [form for form in forms if form in row]
+
+
+def _texts(prompt: Plain) -> list[str]:
+    """Return the texts of a prompt: of its turns, or itself."""
+    turns = prompt if isinstance(prompt, list) else [{"content": prompt}]
+    texts = [turn.get("content", turn.get("value")) for turn in turns if isinstance(turn, dict)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _of_alpaca(row: Fields) -> Fields:

@@ -19,7 +19,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human", "prompter"), "user"),
     **dict.fromkeys(("assistant", "gpt", "chatgpt", "bing", "bard", "model", "bot", "function_call"), "assistant"),
-    **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
+    **dict.fromkeys(("tool", "observation", "function_response", "function", "ipython"), "tool"),
     "system": "system",
 }
 _SENT = {"role", "from", "content", "value", "tool_calls", "tool_call_id", "name", "reasoning_content"}

@@ -106,7 +106,7 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str | None]] = {
         "short",
     ),
     "messages with a copy of the prompt": (
-        {"prompt": "Hello", "messages": [turn("user", "Hello"), turn("assistant", "x")]}, [turn("user", "Hello")], "x",
+        {"prompt": "Hello", "developer": "Hell", "messages": [turn("user", "Hello"), turn("assistant", "x")]}, [turn("user", "Hello")], "x",
     ),
     "a batch line": (
         {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
@@ -132,6 +132,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "images beside it": ({"prompt": "a", "images": ["x.png"]}, "`images` seems to belong to the prompt"),
     "a context beside it": ({"prompt": "a", "context": "b"}, "`context` seems to belong to the prompt"),
+    "instructions of the developer beside it": ({"prompt": "a", "developer": "b"}, "call it `system`"),
+    "a call of OpenAI's older kind": (
+        {"messages": [turn("user", "a"), {**turn("assistant", None), "function_call": {"name": "w"}},
+                      turn("function", "b")]},
+        "`messages[1].function_call` would not be sent: write the call as `tool_calls`",
+    ),
     "no speaker": ({"conversations": [{"value": "a"}]}, "`conversations[0]` has neither `role` nor `from`"),
     "no text": ({"messages": [turn("user", None)]}, "`messages[0].content`: expected text; got nothing"),
     "text in place of a turn": ({"messages": ["a"]}, "`messages[0]`: expected a turn"),
