@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchctl.errors import StorageError, UsageError
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.prompts.formats import FORMATS
-from benchctl.prompts.questions import Questions, as_utf8, parse_json, plain, read_questions
+from benchctl.prompts.questions import Questions, plain, read_questions
+from benchctl.prompts.row_files import as_utf8, parse_json
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, did_you_mean, path_text
 from benchctl.recipes.schema import Name

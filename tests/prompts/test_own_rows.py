@@ -106,7 +106,9 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str | None]] = {
         "short",
     ),
     "messages with a copy of the prompt": (
-        {"prompt": "Hello", "developer": "Hell", "messages": [turn("user", "Hello"), turn("assistant", "x")]}, [turn("user", "Hello")], "x",
+        {"prompt": "Hello", "developer": "Hell", "messages": [turn("user", "Hello"), turn("assistant", "x")]},
+        [turn("user", "Hello")],
+        "x",
     ),
     "a batch line": (
         {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
