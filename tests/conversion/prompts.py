@@ -17,7 +17,7 @@ def raw_prompts() -> list[str]:
 def chat_prompts() -> list[list[dict[str, str]]]:
     """Conversations in the voice of the bundled models, none of which stands in their training text."""
     return [
-        [{"role": turn.role, "content": turn.content} for turn in item.prompt.messages or ()]
+        [{"role": turn.role, "content": turn.text} for turn in item.prompt.messages or ()]
         for item in _suite("tiny").select(None, 1)
     ]
 

@@ -17,7 +17,7 @@ TEXT = " ".join(f"word{number}" for number in range(400))
 def count(prompt: Prompt) -> int:
     """Words, and three for the template of every message."""
     messages = prompt.messages or ()
-    return len((prompt.prompt or "").split()) + sum(3 + len(message.content.split()) for message in messages)
+    return len((prompt.prompt or "").split()) + sum(3 + len(message.text.split()) for message in messages)
 
 
 def chat(*contents: str) -> Prompt:
@@ -30,7 +30,7 @@ def test_a_short_prompt_is_padded_to_the_word_and_ends_as_it_did(length: int) ->
     for prompt in (chat("What is it?"), Prompt(prompt="What is it?")):
         prompt_sent = fitted(prompt, length, TEXT, count)
         assert count(prompt_sent) == length
-        text = prompt_sent.messages[-1].content if prompt_sent.messages else prompt_sent.prompt or ""
+        text = prompt_sent.messages[-1].text if prompt_sent.messages else prompt_sent.prompt or ""
         padding, _, question = text.rpartition("\n\n")
         assert question == "What is it?"
         assert TEXT.startswith(padding)
@@ -40,7 +40,7 @@ def test_a_long_prompt_loses_its_beginning_and_never_its_question() -> None:
     prompt_sent = fitted(chat(f"{TEXT}\n\nWhat is it?"), 50, "unused", count)
     assert count(prompt_sent) == 50
     assert prompt_sent.messages is not None
-    assert prompt_sent.messages[-1].content.endswith("word399\n\nWhat is it?")
+    assert prompt_sent.messages[-1].text.endswith("word399\n\nWhat is it?")
 
 
 def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
@@ -48,7 +48,7 @@ def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
     prompt_sent = fitted(prompt, 40, TEXT, count)
     assert prompt_sent.messages is not None
     assert [message.content for message in prompt_sent.messages[:2]] == ["One more.", "Yes."]
-    assert prompt_sent.messages[-1].content.endswith("What is it?")
+    assert prompt_sent.messages[-1].text.endswith("What is it?")
     assert count(prompt_sent) == 40
 
 

@@ -39,7 +39,7 @@ def read(path: Path, form: str, **options: Any) -> Questions:
 def asked(prompt: Prompt) -> str:
     assert prompt.messages is not None
     assert [message.role for message in prompt.messages] == ["user"]
-    return prompt.messages[0].content
+    return prompt.messages[0].text
 
 
 def refusal(path: Path, form: str, **options: Any) -> str:

@@ -119,7 +119,7 @@ class ToyServer(LaunchedServer):
 
     def render(self, prompt: Prompt) -> Rendered:
         """What the model will see. Ids are left out where the engine does not report them."""
-        messages = " ".join(message.content for message in prompt.messages or ())
+        messages = " ".join(message.text for message in prompt.messages or ())
         return Rendered(prompt.prompt or messages, ())
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
