@@ -74,7 +74,7 @@ def folder_error(folder: Path) -> UsageError:
         fix = "Take a repository with *.safetensors, convert the weights to them, or name a GGUF file."
         message = f"this folder has its weights in PyTorch's format alone ({one_line(', '.join(weights), 120)})"
         return UsageError(f"{message}, which benchctl does not load", where=where, fix=fix)
-    fix = "Name a GGUF file, or a folder with config.json and *.safetensors."
+    fix = "A model is a folder with config.json and *.safetensors or, for llama.cpp, a GGUF file."
     return UsageError("this folder has no model", where=where, fix=fix)
 
 

@@ -49,7 +49,7 @@ def test_a_hub_source_is_found_in_the_models_folder(folder: Path) -> None:
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no Hugging Face model"):
+    with pytest.raises(UsageError, match="this folder has no model"):
         ModelSearch(Path()).pair(pair(str(tmp_path)), "huggingface")
 
 

@@ -92,7 +92,7 @@ def test_a_broken_draft_is_named_as_the_draft(make_gguf: MakeGguf, tmp_path: Pat
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     assert refusal(str(tmp_path), tmp_path) == (
         f"models.target ({tmp_path}): {tmp_path}: this folder has no model\n"
-        "Name a GGUF file, or a folder with config.json and *.safetensors."
+        "A model is a folder with config.json and *.safetensors or, for llama.cpp, a GGUF file."
     )
 
 
