@@ -1,0 +1,310 @@
+"""A run as the bug form of the engine's own project: commands, a request, the smallest case, and nothing of benchctl's.
+
+What models, logs and recipes wrote is fenced or escaped; home folders are `~`, and keys and tokens are dots. The prompt
+of the case is shown as it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from benchctl.analysis.advice import EXAMPLE_PORT, launch_command
+from benchctl.analysis.answers import common_length
+from benchctl.analysis.cells import identity_of, latest_cells, setup_of
+from benchctl.analysis.reportable import Reportable
+from benchctl.data.identity import home_relative
+from benchctl.engines.common.issue_form import IssueForm, Part
+from benchctl.engines.common.log import log_tail
+from benchctl.errors import UsageError
+from benchctl.lossless.judge.whole_answers import kept_prompts
+from benchctl.recipes.adapters import adapter_of, registered
+from benchctl.recipes.schema import Sampling
+from benchctl.recipes.speculation import takes_draft
+from benchctl.reports.community_row import card_or_processor
+from benchctl.reports.render import markdown_block, markdown_code, markdown_text
+from benchctl.reports.tables.provenance import weights_of
+from benchctl.text import for_strangers
+from benchctl.words import issue as words
+from benchctl.words import numbers
+from benchctl.writing import refuse_links
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis
+    from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity
+    from benchctl.data.record import Record
+    from benchctl.data.store import RunData
+    from benchctl.prompts.suite import Prompt
+
+LOG_LINES = 40
+TEXT_CHARACTERS = 300
+"""Shown of each answer from the first difference on, and of what they have in common before it."""
+REQUEST_CHARACTERS = 30_000
+"""Issue trackers take some 65,000 in all."""
+OF_ANSWER = (
+    ("this answer: tokens", "n_predicted"),
+    ("this answer: ended by", "finish_reason"),
+    ("this answer: drafted", "draft_n"),
+    ("this answer: accepted", "draft_n_accepted"),
+    ("this answer: verify rounds", "rounds"),
+)
+"""Rows of the table of counters, by the key of a record."""
+OF_ALL = (
+    ("all answers: drafted", "drafted"),
+    ("all answers: accepted", "accepted"),
+    ("all answers: acceptance length", "acceptance_length"),
+)
+UNREPORTED = "not reported"
+FILES = 12
+"""Of a model, as many are named."""
+
+
+def form_of(manifest: Manifest, project: str | None) -> IssueForm:
+    """Return the form of a project, named as engines are; of the run's own engine where none is named.
+
+    Raises UsageError where there is no such form, or the run is of another engine.
+    """
+    known = [kind for kind, adapter in registered().adapters.items() if adapter.issue is not None]
+    kind = project or manifest.engine.kind
+    if kind not in known:
+        fix = f"Write --for {', '.join(known[:-1])} or {known[-1]}."
+        raise UsageError(f"benchctl has no bug form of {kind}.", where="--for", fix=fix)
+    if manifest.engine.binary is not None and kind != manifest.engine.kind:
+        message = f"This run is of {manifest.engine.kind}, so {kind} cannot reproduce it."
+        raise UsageError(message, where="--for", fix="Leave the option out.")
+    form: IssueForm = resolve_name(str(adapter_of(kind).issue))
+    return form
+
+
+def issue(run: RunData, manifest: Manifest, analysis: Analysis, case: Reportable, form: IssueForm) -> str:
+    """Return the form filled in, as Markdown: a title, and a heading a field."""
+    filled = _Filled(run, manifest, analysis, case, form)
+    bug = form.speed if case.finding == "slower" else form.output
+    blocks = [f"# {markdown_text(bug.title + words.title(case))}"]
+    for label, parts in bug.fields:
+        blocks += [f"### {label}", *(text for part in parts if (text := filled.part(part)))]
+    measured = f"Measured by benchctl {manifest.benchctl_version}, which is not needed to repeat it; run"
+    blocks.append(f"{markdown_text(measured)} {markdown_code(analysis.run)}.")
+    return "\n\n".join(blocks)
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """The content of a form's fields."""
+
+    run: RunData
+    manifest: Manifest
+    analysis: Analysis
+    case: Reportable
+    form: IssueForm
+
+    def part(self, part: Part) -> str:
+        """Return a part as Markdown."""
+        parts: Mapping[Part, Callable[[], str]] = {
+            "version": self._version,
+            "system": lambda: _prose(_system(self.manifest.machine)),
+            "backends": lambda: _prose(f"Backends: {', '.join(self.form.backends(self._devices)) or 'not reported'}"),
+            "hardware": self._hardware,
+            "models": self._models,
+            "module": lambda: _prose(self.form.module),
+            "environment": self._environment,
+            "problem": self._problem,
+            "reproduction": self._reproduction,
+            "first bad": lambda: _prose(words.NOT_SEARCHED),
+            "log": self._log,
+        }
+        return parts[part]()
+
+    @property
+    def _identities(self) -> list[ArmIdentity | None]:
+        """The baseline, and the arm."""
+        return [identity_of(self.manifest, name) for name in (self.case.baseline, self.case.verdict.arm)]
+
+    @property
+    def _setup(self) -> Any:  # noqa: ANN401 - the arm's engine and models: a setup, or the manifest
+        identity = self._identities[1]
+        return setup_of(self.manifest, identity.setup if identity else None) or self.manifest
+
+    @property
+    def _devices(self) -> list[str]:
+        listed = self._setup.engine.details.get("devices")
+        return [str(device) for device in listed] if isinstance(listed, list) else []
+
+    def _version(self) -> str:
+        engine: EngineIdentity = self._setup.engine
+        named = [line for line in (engine.version, engine.build and f"build {engine.build}") if line]
+        named += [f"commit {engine.commit}"] if engine.commit else []
+        sha256 = engine.details.get("sha256")
+        named += [f"SHA-256 of the program: {sha256}"] if isinstance(sha256, str) else []
+        return _fenced([f"$ {self.form.version}", *(named or ["not reported"])])
+
+    def _hardware(self) -> str:
+        machine = self.manifest.machine
+        memory, cores = machine.get("memory_bytes"), machine.get("cores")
+        devices = [entry for entry in machine.get("accelerators") or [] if isinstance(entry, Mapping)]
+        drivers = {str(entry["driver"]): None for entry in devices if entry.get("driver")}
+        lines = [
+            f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}",
+            f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
+            *([card_or_processor(machine)] if devices else []),
+            *(f"driver {driver}" for driver in drivers),
+        ]
+        return _prose("; ".join(filter(None, lines)))
+
+    def _models(self) -> str:
+        identity = self._identities[1]
+        drafts = identity is None or takes_draft(identity.types)
+        models = {"Target": self._setup.target, "Draft": self._setup.draft if drafts else None}
+        return "\n".join(line for role, model in models.items() if model is not None for line in _model(role, model))
+
+    def _environment(self) -> str:
+        demanded = f"Add the output of {markdown_code(self.form.environment)}: benchctl did not run it."
+        details = self._setup.engine.details
+        packages = details.get("distributions")
+        recorded = [f"{name} {value}" for name, value in packages.items()] if isinstance(packages, Mapping) else []
+        recorded += [f"Python {details['python']}"] if details.get("python") else []
+        recorded += [f"platform {details['platform']}"] if details.get("platform") else []
+        return "\n\n".join([demanded, *([_prose(f"Recorded: {', '.join(recorded)}.")] if recorded else [])])
+
+    def _problem(self) -> str:
+        case, comparison = self.case, self.case.comparison
+        blocks = [f"**Expected:** {_prose(words.expected(case))}"]
+        actual = words.actual(case, self.analysis)
+        blocks += [f"**Actual:** {_prose(actual[0])}", *map(_prose, actual[1:])] if actual else []
+        blocks += [_prose(words.chosen_case(case))] if case.without else []
+        if comparison is not None and comparison.divergence is not None:
+            blocks += [_prose(words.first_difference(comparison.divergence)), *self._texts()]
+        return "\n\n".join([*blocks, self._counters()])
+
+    def _texts(self) -> list[str]:
+        """What both answers begin with, and how each goes on."""
+        divergence = self.case.comparison and self.case.comparison.divergence
+        if divergence is None:
+            return []
+        agreed, texts = divergence.agreed_text, (divergence.baseline_text, divergence.arm_text)
+        if self.case.without is not None and self.case.arm is not None:
+            answers = [record.content or "" for record in (self.case.without, self.case.arm)]
+            split = common_length(*answers)
+            agreed = answers[0][max(0, split - TEXT_CHARACTERS) : split]
+            texts = (answers[0][split:][:TEXT_CHARACTERS], answers[1][split:][:TEXT_CHARACTERS])
+        headings = ("Both answers, up to there:", "Without speculation, from there:", "With speculation, from there:")
+        return [line for heading, text in zip(headings, (agreed, *texts), strict=True)
+                for line in (heading, markdown_block(text or "(nothing)", "text"))]  # fmt: skip
+
+    def _counters(self) -> str:
+        """What was generated, drafted and accepted: in this answer, and in all of both arms."""
+        names, records = (self.case.baseline, self.case.verdict.arm), (self.case.without, self.case.arm)
+        accepted = [self.analysis.acceptance_of(name) for name in names]
+        lines = [(label, [_reported(getattr(record, name, None)) for record in records]) for label, name in OF_ANSWER]
+        lines += [(label, [_reported(getattr(row, name, None)) for row in accepted]) for label, name in OF_ALL]
+        rates = [
+            numbers.percent(row.rate, row.doubt) if row and row.rate is not None else UNREPORTED for row in accepted
+        ]
+        head = ["| | without speculation | with speculation |", "| --- | ---: | ---: |"]
+        rows = [*lines, ("all answers: acceptance rate", rates)]
+        return "\n".join([*head, *(f"| {' | '.join(map(markdown_text, (name, *row)))} |" for name, row in rows)])
+
+    def _reproduction(self) -> str:
+        identities = self._identities
+        blocks = [words.ONE_AT_A_TIME]
+        for heading, identity in zip(("Without speculation:", "With speculation:"), identities, strict=True):
+            if identity is not None and identity.argv:
+                blocks += [heading, markdown_block(_command(identity), "sh")]
+        if len(blocks) == 1:
+            blocks = [words.NO_COMMAND]
+        record = self.case.arm or self.case.without
+        if record is not None:
+            prompt = kept_prompts(self.manifest).get((record.task, record.prompt_idx))
+            blocks += [*self._request(record, prompt), *map(_prose, words.caveats(identities[1], prompt))]
+        return "\n\n".join(blocks)
+
+    def _request(self, record: Record, prompt: Prompt | None) -> list[str]:
+        identity = self._identities[1]
+        sampling = _sampling(self.manifest, identity)
+        if prompt is None or sampling is None or (identity is not None and identity.context_length is not None):
+            return [_prose(words.no_request(identity, record.task, record.prompt_idx))]
+        path, body = self.form.request(prompt, sampling)
+        if "model" in body and self.manifest.engine.binary is None:
+            body["model"] = self.manifest.target.source
+        engine = self.manifest.recipe.get("engine")
+        if "cache_prompt" in body and isinstance(engine, Mapping):
+            body["cache_prompt"] = bool(engine.get("prefix_caching"))
+        data = shlex.quote(json.dumps(body))  # ASCII: whatever the prompt holds reaches the server unchanged
+        address = f"http://127.0.0.1:{EXAMPLE_PORT}{path}"
+        line = f"curl -s {address} -H 'Content-Type: application/json' -d {data}"
+        if len(line) > REQUEST_CHARACTERS:
+            return [_prose(f"The request has {numbers.count(len(line))} characters, too many for an issue.")]
+        return [words.SAME_REQUEST, markdown_block(line, "sh")]
+
+    def _log(self) -> str:
+        """The end of the arm's log in the block of the case, or of what was kept of it where it failed."""
+        arm, record = self.case.verdict.arm, self.case.arm
+        cells = [cell for cell in latest_cells(self.manifest) if cell.arm == arm]
+        cells = [cell for cell in cells if record is None or cell.block == record.block] or cells
+        lines: tuple[str, ...] = ()
+        folder = self.run.folder / "logs"
+        if cells and folder.is_dir():
+            refuse_links(folder)
+            with suppress(OSError):
+                lines = log_tail(folder / re.sub(r".*/", "", cells[0].log), LOG_LINES)
+        if not lines:
+            return words.NO_LOG
+        return f"{words.LOG_END}\n\n{_fenced(lines)}"
+
+
+def _reported(value: object) -> str:
+    return UNREPORTED if value is None else numbers.decimal(value) if isinstance(value, float) else str(value)
+
+
+def _prose(text: str) -> str:
+    return markdown_text(_shared(text))
+
+
+def _fenced(lines: Iterable[str]) -> str:
+    return markdown_block(_shared("\n".join(lines)), "text")
+
+
+def _shared(text: str) -> str:
+    return for_strangers(home_relative(text))
+
+
+def _system(machine: Mapping[str, Any]) -> str:
+    """The kernel's name as forms have it, and the system's own."""
+    kernel = str(machine.get("kernel") or "")
+    name = {"Darwin": "Mac"}.get(kernel.partition(" ")[0], kernel.partition(" ")[0]) or "System"
+    return f"{name} ({machine.get('os') or 'not reported'}{f', {kernel}' if kernel else ''})"
+
+
+def _model(role: str, model: ModelIdentity) -> list[str]:
+    weights = weights_of(model.facts)
+    lines = [f"- {role}: {markdown_code(_shared(model.source))}{f', {markdown_text(str(weights))}' if weights else ''}"]
+    for file in model.files[:FILES]:
+        lines.append(f"  - {markdown_code(file.name)}, {numbers.size(file.size)}, SHA-256 {markdown_code(file.sha256)}")
+    return lines
+
+
+def _command(identity: ArmIdentity) -> str:
+    """The command line by the program's name, on a plain port."""
+    argv = [identity.argv[0].rpartition("/")[2], *identity.argv[1:]]
+    command = launch_command(identity.model_copy(update={"argv": argv}))
+    return _shared(command.replace("'{port}'", str(EXAMPLE_PORT)))
+
+
+def _sampling(manifest: Manifest, identity: ArmIdentity | None) -> Sampling | None:
+    """How the arm sampled; `None` where the manifest's settings are no recipe's."""
+    settings = manifest.recipe.get("sampling")
+    if not isinstance(settings, Mapping):
+        return None
+    varied = {} if identity is None or identity.temperature is None else {"temperature": identity.temperature}
+    try:
+        return Sampling.model_validate({**settings, **varied})
+    except ValidationError:
+        return None
