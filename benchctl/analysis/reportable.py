@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from benchctl.analysis.answers import find_divergence
-from benchctl.analysis.cells import identity_of
+from benchctl.analysis.answers import find_divergence, same_answer
+from benchctl.analysis.cells import identity_of, verify_width
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, Verdict
 from benchctl.errors import UsageError
 
@@ -27,6 +27,9 @@ Finding = Literal["violation", "divergence", "slower"]
 _ORDER: tuple[Finding, ...] = ("violation", "divergence", "slower")
 _SHOWING: tuple[PromptClass, ...] = ("violation", "degenerate", "differs", "undetermined")
 """Classes of prompts that show a faulty output, the clearest first."""
+_NOT_SPECULATION = frozenset({"prompts-differ", "unstable"})
+"""Reasons of a prompt's class under which a difference may be the baseline's own."""
+Side = Literal["without", "arm", "neither"]
 Answers = Mapping[tuple[str, str, int], Mapping[int, "Record"]]
 """The measured answers by (arm, task, prompt_idx) and block."""
 
@@ -46,6 +49,8 @@ class Reportable:
     without: Record | None
     arm: Record | None
     """The two answers to the prompt, of one block; both `None` where there is no pair."""
+    others: tuple[tuple[str, int | None, Side], ...] = ()
+    """The other arms that answered the prompt: name, verify width, and whose tokens they have. Empty of a slow-down."""
 
 
 def find_reportable(run: RunData, analysis: Analysis, arm: str | None = None) -> Reportable | None:
@@ -73,7 +78,24 @@ def find_reportable(run: RunData, analysis: Analysis, arm: str | None = None) ->
         alone = identity is None or not identity.overlapping
         return _ORDER.index(case.finding), not alone, _depth(identity), _tokens(case.without)
 
-    return min(cases, key=size, default=None)
+    chosen = min(cases, key=size, default=None)
+    return replace(chosen, others=tuple(_others(run, analysis, answers, chosen))) if chosen else None
+
+
+def _others(
+    run: RunData, analysis: Analysis, answers: Answers, case: Reportable
+) -> Iterator[tuple[str, int | None, Side]]:
+    if case.finding == "slower" or case.without is None or case.arm is None:
+        return
+    sides: tuple[tuple[Side, Record], ...] = (("without", case.without), ("arm", case.arm))
+    for verdict in analysis.verdicts:
+        shares = analysis.compared[verdict.arm].baseline == case.baseline
+        by_block = answers.get((verdict.arm, case.without.task, case.without.prompt_idx), {})
+        if verdict.arm == case.verdict.arm or verdict.lossy or not shares or not by_block:
+            continue
+        record = by_block[min(by_block)]
+        side: Side = next((side for side, answer in sides if same_answer(record, answer)), "neither")
+        yield verdict.arm, verify_width(run.manifest, record), side
 
 
 def _depth(identity: ArmIdentity | None) -> float:
@@ -99,7 +121,7 @@ def _case(analysis: Analysis, answers: Answers, verdict: Verdict) -> Reportable 
     judged = analysis.losslessness_of(verdict.arm)
     baseline = analysis.compared[verdict.arm].baseline
     compared = judged.comparisons if judged is not None else []
-    unexplained = [row for row in compared if row.outcome in _SHOWING and (row.divergence or row.deviation)]
+    unexplained = [row for row in compared if _shows(row)]
     prompts = {key[1:] for key in answers if key[0] == verdict.arm}
     if verdict.lossless == "violation":
         if unexplained:
@@ -111,6 +133,11 @@ def _case(analysis: Analysis, answers: Answers, verdict: Verdict) -> Reportable 
         slower = {prompt for prompt in prompts if _slower(answers, verdict.arm, baseline, prompt)}
         return _shortest(answers, "slower", verdict, judged, baseline, slower)
     return None
+
+
+def _shows(row: Comparison) -> bool:
+    codes = {reason.code for reason in row.reasons}
+    return row.outcome in _SHOWING and bool(row.divergence or row.deviation) and codes.isdisjoint(_NOT_SPECULATION)
 
 
 def _smallest(

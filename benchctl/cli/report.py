@@ -70,6 +70,8 @@ def report(
     analysis = analyse_run(data, baseline=baseline)
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
+    if form != "issue" and (project is not None or arm is not None):
+        raise UsageError("This option needs --format issue.", where="--for" if project is not None else "--arm")
     if form is not None:
         from benchctl.reports.community_row import rows
         from benchctl.reports.paste import card, paste
@@ -81,8 +83,6 @@ def report(
             return
         typer.echo({"paste": paste, "card": card, "row": rows}[form](data, analysis))
         return
-    if project is not None or arm is not None:
-        raise UsageError("This option needs --format issue.", where="--for" if project is not None else "--arm")
     if layout is not None:
         from benchctl.experiments.isolate.table import tensors_beside
 

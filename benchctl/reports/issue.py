@@ -38,6 +38,7 @@ from benchctl.words import numbers
 from benchctl.writing import refuse_links
 
 if TYPE_CHECKING:
+    from benchctl.analysis.losslessness import FirstDivergence
     from benchctl.analysis.results import Analysis
     from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity
     from benchctl.data.record import Record
@@ -88,7 +89,7 @@ def issue(run: RunData, manifest: Manifest, analysis: Analysis, case: Reportable
     """Return the form filled in, as Markdown: a title, and a heading a field."""
     filled = _Filled(run, manifest, analysis, case, form)
     bug = form.speed if case.finding == "slower" else form.output
-    blocks = [f"# {markdown_text(bug.title + words.title(case))}"]
+    blocks = [f"# {bug.title}{markdown_text(words.title(case))}"]
     for label, parts in bug.fields:
         blocks += [f"### {label}", *(text for part in parts if (text := filled.part(part)))]
     measured = f"Measured by benchctl {manifest.benchctl_version}, which is not needed to repeat it; run"
@@ -176,19 +177,18 @@ class _Filled:
 
     def _problem(self) -> str:
         case, comparison = self.case, self.case.comparison
+        divergence = comparison.divergence if comparison else None
         blocks = [f"**Expected:** {_prose(words.expected(case))}"]
         actual = words.actual(case, self.analysis)
         blocks += [f"**Actual:** {_prose(actual[0])}", *map(_prose, actual[1:])] if actual else []
         blocks += [_prose(words.chosen_case(case))] if case.without else []
-        if comparison is not None and comparison.divergence is not None:
-            blocks += [_prose(words.first_difference(comparison.divergence)), *self._texts()]
+        if divergence is not None:
+            blocks += [_prose(words.first_difference(divergence)), *self._texts(divergence)]
+        blocks += [_prose(sentence)] if (sentence := words.agreement(case)) else []
         return "\n\n".join([*blocks, self._counters()])
 
-    def _texts(self) -> list[str]:
+    def _texts(self, divergence: FirstDivergence) -> list[str]:
         """What both answers begin with, and how each goes on."""
-        divergence = self.case.comparison and self.case.comparison.divergence
-        if divergence is None:
-            return []
         agreed, texts = divergence.agreed_text, (divergence.baseline_text, divergence.arm_text)
         if self.case.without is not None and self.case.arm is not None:
             answers = [record.content or "" for record in (self.case.without, self.case.arm)]

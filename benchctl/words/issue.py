@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.outcome import find_outcome
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.text import plural
+from benchctl.text import listed, plural
 from benchctl.words import numbers
 from benchctl.words.lossless import consistency_sentence
+from benchctl.words.outcome import machine
 from benchctl.words.verdict import explanation
 
 if TYPE_CHECKING:
@@ -39,11 +41,17 @@ def title(case: Reportable) -> str:
 
 def nothing(analysis: Analysis, arm: str | None, refusal: str | None) -> str:
     """Return that there is nothing to report, and why."""
+    verdict = next((row for row in analysis.verdicts if row.arm == arm), None)
+    reason = "no arm that ran as requested is shown to be slower, or has an output that is wrong or unexplained."
     if refusal is not None:
-        return f"There is nothing to report from files that cannot be relied on: {refusal}"
-    if arm is None:
-        return "There is nothing to report: no arm is shown to be slower, and no output is wrong or unexplained."
-    return f"There is nothing to report: {arm} is not shown to be slower, and its output is not wrong or unexplained."
+        reason = f"the files cannot be relied on. {refusal}"
+    elif verdict is not None and verdict.lossy:
+        reason = f"{arm} is lossy by design ({', '.join(verdict.lossy)})."
+    elif verdict is not None and verdict.attestation in ("failed", "off"):
+        reason = f"{arm} did not run as requested."
+    elif verdict is not None:
+        reason = f"{arm} is not shown to be slower, and no answer of it is wrong or unexplained."
+    return f"There is nothing to report: {reason}"
 
 
 def expected(case: Reportable) -> str:
@@ -58,7 +66,8 @@ def actual(case: Reportable, analysis: Analysis) -> list[str]:
     judged, comparison = case.judged, case.comparison
     if case.finding == "slower":
         cost = "A draft may cost more than it saves on this hardware, and then nothing is wrong."
-        return [_speed(case, analysis), explanation(analysis, case.verdict), cost]
+        state = machine(find_outcome(analysis))
+        return [*filter(None, [_speed(case, analysis), state, explanation(analysis, case.verdict), cost])]
     reasons = [comparison.reason if comparison else "", judged.reason if judged else ""]
     divergence = comparison.divergence if comparison else None
     reasons += [_reading(shape) for shape in divergence.shapes] if divergence else []
@@ -110,6 +119,21 @@ def first_difference(divergence: FirstDivergence) -> str:
         for token in (divergence.baseline_token, divergence.arm_token)
     ]
     return f"{sentence}. There it is {ids[0]} without speculation, and {ids[1]} with it."
+
+
+def agreement(case: Reportable) -> str:
+    """Return whose answer the other arms give to the prompt, with their verify widths; empty without others."""
+    sides = {"without": "as without speculation", "arm": f"as {case.verdict.arm}", "neither": "unlike both"}
+    groups = [
+        f"{sides[side]}: {listed(names)}"
+        for side in sides
+        if (
+            names := [
+                f"{arm}{f' (verify width {width})' if width else ''}" for arm, width, s in case.others if s == side
+            ]
+        )
+    ]
+    return f"To this prompt other arms answer {'; '.join(groups)}." if groups else ""
 
 
 def caveats(identity: ArmIdentity | None, prompt: Prompt | None) -> list[str]:

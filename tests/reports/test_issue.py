@@ -167,6 +167,10 @@ def test_what_nothing_explains_comes_before_a_slow_down_and_a_violation_before_b
     lengths = {(row.task, row.prompt_idx): row.prompt_tokens or 0 for row in shown}
     diverging = [(row.task, row.prompt_idx) for row in rows["spec_d16"] if row.divergence]
     assert worse.without.prompt_tokens == min(lengths[prompt] for prompt in diverging)
+    assert run.manifest is not None
+    text = issue(run, run.manifest, analysis, worse, form_of(run.manifest, None))
+    assert "To this prompt other arms answer as without speculation: spec_d2 (verify width 3), ngram_simple" in text
+    assert "; as spec_d16: spec_d4 (verify width 5) and spec_d8 (verify width 9)." in text
 
 
 def test_what_is_lossy_by_design_and_what_changed_is_not_reported() -> None:
@@ -181,7 +185,8 @@ def test_nothing_to_report_is_a_sentence_beside_an_empty_output() -> None:
     done = benchctl("report", str(ROOT / "results" / PADDED), "--format", "issue")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
-        "There is nothing to report: no arm is shown to be slower, and no output is wrong or unexplained.\n"
+        "There is nothing to report: no arm that ran as requested is shown to be slower, or has an output that is "
+        "wrong or unexplained.\n"
     )
 
 
