@@ -20,13 +20,17 @@ from pydantic import ValidationError
 from benchctl.analysis.advice import EXAMPLE_PORT, launch_command
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.cells import identity_of, latest_cells, setup_of
+from benchctl.analysis.comparison.several import by_build, compare_several, first_changes
+from benchctl.analysis.comparison.summary import summarise
 from benchctl.analysis.reportable import Reportable
 from benchctl.data.identity import home_relative
 from benchctl.engines.common.issue_form import IssueForm, Part
 from benchctl.engines.common.log import log_tail
 from benchctl.errors import UsageError
+from benchctl.lossless.judge.run import judge
 from benchctl.lossless.judge.whole_answers import kept_prompts
 from benchctl.recipes.adapters import adapter_of, registered
+from benchctl.recipes.axes import BINARY
 from benchctl.recipes.schema import Sampling
 from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.community_row import card_or_processor
@@ -35,6 +39,7 @@ from benchctl.reports.tables.provenance import weights_of
 from benchctl.text import for_strangers
 from benchctl.words import issue as words
 from benchctl.words import numbers
+from benchctl.words.comparison import first_changes as changes_in_words
 from benchctl.writing import refuse_links
 
 if TYPE_CHECKING:
@@ -119,7 +124,7 @@ class _Filled:
             "environment": self._environment,
             "problem": self._problem,
             "reproduction": self._reproduction,
-            "first bad": lambda: _prose(words.NOT_SEARCHED),
+            "first bad": self._first_bad,
             "log": self._log,
         }
         return parts[part]()
@@ -243,6 +248,13 @@ class _Filled:
         if len(line) > REQUEST_CHARACTERS:
             return [_prose(f"The request has {numbers.count(len(line))} characters, too many for an issue.")]
         return [words.SAME_REQUEST, markdown_block(line, "sh")]
+
+    def _first_bad(self) -> str:
+        """What `benchctl bisect` says of a run with builds as an axis."""
+        if len({setup.axes.get(BINARY) for setup in self.manifest.setups} - {None}) < 2:
+            return _prose(words.NOT_SEARCHED)
+        several = compare_several(by_build(summarise(self.run, judge)))
+        return "\n".join(f"- {_prose(sentence)}" for sentence in changes_in_words(several, first_changes(several)))
 
     def _log(self) -> str:
         """The end of the arm's log in the block of the case, or of what was kept of it where it failed."""

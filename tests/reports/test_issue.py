@@ -181,6 +181,21 @@ def test_what_is_lossy_by_design_and_what_changed_is_not_reported() -> None:
     assert find_reportable(changed, analysis) is None
 
 
+def test_of_a_run_over_builds_the_first_bad_one_is_named() -> None:
+    """A run over quantizations of the draft stands in for one over builds: its axis is called so."""
+    run, analysis = kept("quantization-sweep/20261122-155209-0c94")
+    assert run.manifest is not None
+    setups = [
+        setup.model_copy(
+            update={"axes": {"engine.binary" if "draft" in axis else axis: label for axis, label in setup.axes.items()}}
+        )
+        for setup in run.manifest.setups
+    ]
+    over_builds = RunData(**vars(run) | {"manifest": run.manifest.model_copy(update={"setups": setups})})
+    text = filled(over_builds, analysis)
+    assert "- spec_d4-q8_0: no build has other answers; none is shown to be slower, 0.67x stays possible." in text
+
+
 def test_nothing_to_report_is_a_sentence_beside_an_empty_output() -> None:
     done = benchctl("report", str(ROOT / "results" / PADDED), "--format", "issue")
     assert (done.returncode, done.stdout) == (0, "")
