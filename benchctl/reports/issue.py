@@ -6,18 +6,13 @@ of the case is shown as it was sent.
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from benchctl.analysis.advice import EXAMPLE_PORT, launch_command
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.cells import identity_of, latest_cells, setup_of
 from benchctl.analysis.comparison.several import by_build, compare_several, first_changes
@@ -31,10 +26,10 @@ from benchctl.lossless.judge.run import judge
 from benchctl.lossless.judge.whole_answers import kept_prompts
 from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.axes import BINARY
-from benchctl.recipes.schema import Sampling
 from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.community_row import card_or_processor
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
+from benchctl.reports.reproduction import shell_command, shell_request
 from benchctl.reports.tables.provenance import weights_of
 from benchctl.text import for_strangers
 from benchctl.words import issue as words
@@ -46,9 +41,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.losslessness import FirstDivergence
     from benchctl.analysis.results import Analysis
     from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity
-    from benchctl.data.record import Record
     from benchctl.data.store import RunData
-    from benchctl.prompts.suite import Prompt
 
 LOG_LINES = 40
 TEXT_CHARACTERS = 300
@@ -198,8 +191,9 @@ class _Filled:
         if self.case.without is not None and self.case.arm is not None:
             answers = [record.content or "" for record in (self.case.without, self.case.arm)]
             split = common_length(*answers)
-            agreed = answers[0][max(0, split - TEXT_CHARACTERS) : split]
-            texts = (answers[0][split:][:TEXT_CHARACTERS], answers[1][split:][:TEXT_CHARACTERS])
+            rest = (answers[0][split:][:TEXT_CHARACTERS], answers[1][split:][:TEXT_CHARACTERS])
+            if all(text.startswith(shown) for text, shown in zip(rest, texts, strict=True)):
+                agreed, texts = answers[0][max(0, split - TEXT_CHARACTERS) : split], rest
         headings = ("Both answers, up to there:", "Without speculation, from there:", "With speculation, from there:")
         return [line for heading, text in zip(headings, (agreed, *texts), strict=True)
                 for line in (heading, markdown_block(text or "(nothing)", "text"))]  # fmt: skip
@@ -222,32 +216,21 @@ class _Filled:
         blocks = [words.ONE_AT_A_TIME]
         for heading, identity in zip(("Without speculation:", "With speculation:"), identities, strict=True):
             if identity is not None and identity.argv:
-                blocks += [heading, markdown_block(_command(identity), "sh")]
+                blocks += [heading, markdown_block(_shared(shell_command(identity)), "sh")]
         if len(blocks) == 1:
             blocks = [words.NO_COMMAND]
         record = self.case.arm or self.case.without
         if record is not None:
             prompt = kept_prompts(self.manifest).get((record.task, record.prompt_idx))
-            blocks += [*self._request(record, prompt), *map(_prose, words.caveats(identities[1], prompt))]
+            line = shell_request(self.manifest, identities[1], prompt, self.form)
+            if line is None:
+                blocks.append(_prose(words.no_request(identities[1], record.task, record.prompt_idx)))
+            elif len(line) > REQUEST_CHARACTERS:
+                blocks.append(_prose(words.too_long(len(line))))
+            else:
+                blocks += [words.SAME_REQUEST, markdown_block(line, "sh")]
+            blocks += map(_prose, words.caveats(identities[1], prompt))
         return "\n\n".join(blocks)
-
-    def _request(self, record: Record, prompt: Prompt | None) -> list[str]:
-        identity = self._identities[1]
-        sampling = _sampling(self.manifest, identity)
-        if prompt is None or sampling is None or (identity is not None and identity.context_length is not None):
-            return [_prose(words.no_request(identity, record.task, record.prompt_idx))]
-        path, body = self.form.request(prompt, sampling)
-        if "model" in body and self.manifest.engine.binary is None:
-            body["model"] = self.manifest.target.source
-        engine = self.manifest.recipe.get("engine")
-        if "cache_prompt" in body and isinstance(engine, Mapping):
-            body["cache_prompt"] = bool(engine.get("prefix_caching"))
-        data = shlex.quote(json.dumps(body))  # ASCII: whatever the prompt holds reaches the server unchanged
-        address = f"http://127.0.0.1:{EXAMPLE_PORT}{path}"
-        line = f"curl -s {address} -H 'Content-Type: application/json' -d {data}"
-        if len(line) > REQUEST_CHARACTERS:
-            return [_prose(f"The request has {numbers.count(len(line))} characters, too many for an issue.")]
-        return [words.SAME_REQUEST, markdown_block(line, "sh")]
 
     def _first_bad(self) -> str:
         """What `benchctl bisect` says of a run with builds as an axis."""
@@ -257,7 +240,7 @@ class _Filled:
         return "\n".join(f"- {_prose(sentence)}" for sentence in changes_in_words(several, first_changes(several)))
 
     def _log(self) -> str:
-        """The end of the arm's log in the block of the case, or of what was kept of it where it failed."""
+        """The end of the arm's log in the block of the case."""
         arm, record = self.case.verdict.arm, self.case.arm
         cells = [cell for cell in latest_cells(self.manifest) if cell.arm == arm]
         cells = [cell for cell in cells if record is None or cell.block == record.block] or cells
@@ -301,22 +284,3 @@ def _model(role: str, model: ModelIdentity) -> list[str]:
     for file in model.files[:FILES]:
         lines.append(f"  - {markdown_code(file.name)}, {numbers.size(file.size)}, SHA-256 {markdown_code(file.sha256)}")
     return lines
-
-
-def _command(identity: ArmIdentity) -> str:
-    """The command line by the program's name, on a plain port."""
-    argv = [identity.argv[0].rpartition("/")[2], *identity.argv[1:]]
-    command = launch_command(identity.model_copy(update={"argv": argv}))
-    return _shared(command.replace("'{port}'", str(EXAMPLE_PORT)))
-
-
-def _sampling(manifest: Manifest, identity: ArmIdentity | None) -> Sampling | None:
-    """How the arm sampled; `None` where the manifest's settings are no recipe's."""
-    settings = manifest.recipe.get("sampling")
-    if not isinstance(settings, Mapping):
-        return None
-    varied = {} if identity is None or identity.temperature is None else {"temperature": identity.temperature}
-    try:
-        return Sampling.model_validate({**settings, **varied})
-    except ValidationError:
-        return None

@@ -149,6 +149,11 @@ def caveats(identity: ArmIdentity | None, prompt: Prompt | None) -> list[str]:
     return sentences
 
 
+def too_long(characters: int) -> str:
+    """Return why a request is not shown."""
+    return f"The request has {numbers.count(characters)} characters, too many for an issue."
+
+
 def no_request(identity: ArmIdentity | None, task: str, index: int) -> str:
     """Return why there is no request to paste."""
     if identity is not None and identity.context_length is not None:

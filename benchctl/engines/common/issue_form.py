@@ -31,8 +31,9 @@ class IssueForm:
     output: BugForm
     """For answers that are not the target's own."""
     speed: BugForm
-    request: Callable[[Prompt, Sampling], tuple[str, dict[str, Any]]]
-    """Return path and JSON of a request that is rendered, tokenized and sampled as a measured one was."""
+    request: Callable[[Prompt, Sampling, bool], tuple[str, dict[str, Any]]]
+    """Return path and JSON of a request that is rendered, tokenized and sampled as a measured one was. The last
+    argument: whether it may start from what an earlier request left in the cache, where a request says so."""
     version: str
     """The command that prints the version."""
     environment: str = ""

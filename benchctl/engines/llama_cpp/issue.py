@@ -12,9 +12,9 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
 
-def request(prompt: Prompt, sampling: Sampling) -> tuple[str, dict[str, Any]]:
+def request(prompt: Prompt, sampling: Sampling, cached: bool) -> tuple[str, dict[str, Any]]:
     """`/completion` for a raw prompt; for messages the chat route, which renders them by the same template."""
-    body = without_stream(completion_body((), sampling, stream=False), "prompt") | answer_schema(prompt)
+    body = without_stream(completion_body((), sampling, stream=False, cached=cached), "prompt") | answer_schema(prompt)
     if prompt.prompt is not None:
         return "/completion", {"prompt": prompt.prompt} | body
     chat = {key: value for key, value in EndpointTarget.chat(prompt).items() if key != "response_format"}

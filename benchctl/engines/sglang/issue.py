@@ -12,8 +12,9 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
 
-def request(prompt: Prompt, sampling: Sampling) -> tuple[str, dict[str, Any]]:
+def request(prompt: Prompt, sampling: Sampling, cached: bool) -> tuple[str, dict[str, Any]]:
     """`/generate` for a raw prompt; for messages the chat route, which names some settings otherwise."""
+    del cached  # the server decides
     settings = generate_body((), sampling)["sampling_params"]
     if prompt.prompt is not None:
         return "/generate", {"text": prompt.prompt, "sampling_params": settings}

@@ -14,8 +14,9 @@ _ENVIRONMENT: tuple[Part, ...] = ("environment", "version", "system", "hardware"
 _BUG: tuple[Part, ...] = ("problem", "reproduction", "first bad", "log")
 
 
-def request(prompt: Prompt, sampling: Sampling) -> tuple[str, dict[str, Any]]:
+def request(prompt: Prompt, sampling: Sampling, cached: bool) -> tuple[str, dict[str, Any]]:
     """`/v1/completions` for a raw prompt; for messages the chat route, which renders them by the same template."""
+    del cached  # the server decides
     body = without_stream(completion_body((), sampling), "prompt")
     if prompt.prompt is not None:
         return "/v1/completions", {"prompt": prompt.prompt} | body

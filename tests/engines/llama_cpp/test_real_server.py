@@ -51,7 +51,7 @@ def test_a_request_of_the_bug_form_gets_the_measured_answer(
     sampling = Sampling(max_tokens=24)
     for prompt in (CHAT.model_copy(update={"response_format": form}), *(() if constrained else (RAW,))):
         measured = complete(server, server.render(prompt), sampling)
-        path, body = FORM.request(prompt, sampling)
+        path, body = FORM.request(prompt, sampling, False)
         answer = server.http.post(path, body)
         text = answer["choices"][0]["message"]["content"] if prompt.messages else answer["content"]
         assert text == measured.text

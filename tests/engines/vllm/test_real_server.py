@@ -88,7 +88,7 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
 
 def test_a_request_of_the_bug_form_gets_the_measured_tokens(server: VllmServer) -> None:
     for prompt in (CHAT, COUNTING):
-        path, body = FORM.request(prompt, GREEDY)
+        path, body = FORM.request(prompt, GREEDY, False)
         (choice,) = server.http.post(path, body)["choices"]
         assert choice["token_ids"] == list(complete(server, server.render(prompt), GREEDY).token_ids or ())
 
