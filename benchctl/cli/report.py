@@ -117,11 +117,11 @@ def report(
 
 
 def _print_issue(data: RunData, analysis: Analysis, project: str | None, arm: str | None) -> None:
-    """Print the bug form filled in; on stderr that there is nothing to report, so that no tracker is sent it."""
+    """Print the bug form filled in; on stderr that there is nothing to report yet, so that no tracker is sent it."""
     from benchctl.analysis.reportable import find_reportable
     from benchctl.reports.issue import form_of, issue
     from benchctl.text import one_line
-    from benchctl.words.issue import nothing
+    from benchctl.words.issue import nothing, not_replayed
 
     if data.manifest is None:
         raise UsageError("A file of records alone has no engine and no commands to report.", where="--format issue")
@@ -131,6 +131,8 @@ def _print_issue(data: RunData, analysis: Analysis, project: str | None, arm: st
         typer.echo(one_line(nothing(analysis, arm, data.integrity.reason)), err=True)
         return
     typer.echo(issue(data, data.manifest, analysis, case, form))
+    if advice := not_replayed(case, analysis.run):
+        typer.echo(one_line(advice), err=True)
 
 
 def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, as_json: bool) -> None:

@@ -54,6 +54,14 @@ def nothing(analysis: Analysis, arm: str | None, refusal: str | None) -> str:
     return f"There is nothing to report: {reason}"
 
 
+def not_replayed(case: Reportable, run: str) -> str:
+    """Return that a divergence may be rounding, and what shows it; empty where that was tried."""
+    divergence = case.comparison.divergence if case.comparison else None
+    if case.finding != "divergence" or divergence is None or divergence.margin is not None:
+        return ""
+    return f"This divergence may be rounding. `benchctl verify-lossless {run}` shows that; send the form after it."
+
+
 def expected(case: Reportable) -> str:
     """Return what should have been."""
     if case.finding == "slower":

@@ -34,6 +34,7 @@ from tests.reports.test_hostile import ACTING
 
 VLLM = "vllm-hybrid/20261121-180606-c5c1"
 QWEN = "qwen2.5-coder/20261122-191218-f263"
+BREAKEVEN = "qwen2.5-coder-breakeven/20261122-171557-87cd"
 PADDED = "padded-cuda/20261127-021429-3e40"
 
 
@@ -174,7 +175,7 @@ def test_what_nothing_explains_comes_before_a_slow_down_and_a_violation_before_b
 
 
 def test_what_is_lossy_by_design_and_what_changed_is_not_reported() -> None:
-    run, analysis = kept("qwen2.5-coder-breakeven/20261122-171557-87cd")
+    run, analysis = kept(BREAKEVEN)
     assert find_reportable(run, analysis, "synth_d2_a0") is None
     run, analysis = kept(VLLM)
     changed = RunData(**vars(run) | {"integrity": Integrity(True, ("records.jsonl was changed.",))})
@@ -203,6 +204,12 @@ def test_nothing_to_report_is_a_sentence_beside_an_empty_output() -> None:
         "There is nothing to report: no arm that ran as requested is shown to be slower, or has an output that is "
         "wrong or unexplained.\n"
     )
+
+
+def test_a_divergence_that_was_not_replayed_is_said_to_be_possible_rounding() -> None:
+    done = benchctl("report", str(ROOT / "results" / BREAKEVEN), "--format", "issue")
+    assert done.returncode == 0 and headings(done.stdout)[0].endswith("and what explains it is not known")
+    assert "may be rounding. `benchctl verify-lossless 20261122-171557-87cd` shows that" in done.stderr
 
 
 def test_a_run_is_reported_to_its_own_engine_and_servers_that_ran_to_either() -> None:
