@@ -121,7 +121,7 @@ def _print_issue(data: RunData, analysis: Analysis, project: str | None, arm: st
     from benchctl.analysis.reportable import find_reportable
     from benchctl.reports.issue import form_of, issue
     from benchctl.text import one_line
-    from benchctl.words.issue import nothing, not_replayed
+    from benchctl.words.issue import not_replayed, nothing
 
     if data.manifest is None:
         raise UsageError("A file of records alone has no engine and no commands to report.", where="--format issue")
