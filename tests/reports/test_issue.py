@@ -135,7 +135,8 @@ def test_the_request_is_the_prompt_and_the_sampling_that_were_measured() -> None
 
 def test_near_ties_are_no_bug_and_the_smallest_depth_shows_a_slow_down() -> None:
     run, analysis = kept(QWEN)
-    case = case_of(run, analysis)
+    deepest_first = analysis.model_copy(update={"verdicts": analysis.verdicts[::-1]})
+    case = case_of(run, deepest_first)
     assert (case.finding, case.verdict.arm) == ("slower", "spec_d2")
     text = filled(run, analysis)
     assert headings(text)[0].startswith("Misc. bug: ") and "Command line" in headings(text)
@@ -250,8 +251,11 @@ def test_strange_text_forms_no_markup_and_no_secret_is_shown(run_data: RunData, 
         Record(label=name, task="code", prompt_idx=1, rep=0, content=f"use {text}", prompt_tokens=9)
         for name, text in (("baseline", "Arc"), ("spec_d4", HOSTILE))
     ]
-    run = RunData(run_data.folder, manifest.model_copy(update={"arms": arms, "recipe": recipe}), records, [])
-    text = filled(run, analysis.model_copy(update={"verdicts": verdicts, "run": HOSTILE}), arm="spec_d4")
+    judged = [row.model_copy(update={"reason": HOSTILE}) for row in analysis.losslessness]
+    changed = {"arms": arms, "recipe": recipe, "machine": {"cpu": HOSTILE, "os": HOSTILE}}
+    run = RunData(run_data.folder, manifest.model_copy(update=changed), records, [])
+    strange = {"verdicts": verdicts, "losslessness": judged, "run": HOSTILE}
+    text = filled(run, analysis.model_copy(update=strange), arm="spec_d4")
     assert not ACTING.search(text)
     tokens = parsed(text)
     inline = [child for token in tokens for child in token.children or []]
