@@ -152,8 +152,10 @@ def caveats(identity: ArmIdentity | None, prompt: Prompt | None) -> list[str]:
         sentences.append(f"In the run {load} at a time; one alone may not show it.")
     if identity is not None and identity.remembers:
         sentences.append("This speculation drafts from earlier requests of the process, so their order matters.")
-    if prompt is not None and prompt.tools is not None:
-        sentences.append("The run sent the prompt as text; the chat route may constrain calls of tools besides.")
+    if prompt is not None and (prompt.tools is not None or prompt.response_format is not None):
+        sentences.append(
+            "The run sent the rendered text, and its constraint beside it; the chat route may use another."
+        )
     return sentences
 
 
