@@ -30,6 +30,22 @@ def one_line(text: str, limit: int | None = None) -> str:
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
 
 
+_HOME = re.compile(r"(?<![\w.~/-])(?:/home/[^/\s]+|/Users/[^/\s]+|/root)(?=/)")
+_SECRET = re.compile(
+    r"""(?ix)
+    ( \bbearer\s+ | ://[^/\s:@]*:(?=[^/\s@]+@)
+    | \b(?-i:[A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD))= | --[\w-]*(?:-key|hf-token|secret|password)[\s=]+
+    | \b(?:api|access|auth|hf|secret|session)[-_]?(?:key|token)["']?\s*[=:]\s* | \bpassw(?:or)?d["']?\s*[=:]\s*
+    | (?=\b(?:hf_|sk-|ghp_|github_pat_)[\w-]{12}) )
+    (?: "[^"]*" | '[^']*' | [^\s"',;@]+ )"""
+)
+
+
+def for_strangers(text: str) -> str:
+    """Return `text` with home folders as `~`, and dots in place of what looks like a key, a token or a password."""
+    return _SECRET.sub(r"\1•••", _HOME.sub("~", text))
+
+
 def listed(words: Iterable[object]) -> str:
     """Return words for a sentence: `a, b and c`; empty for none."""
     *leading, last = [str(word) for word in words] or [""]

@@ -40,12 +40,19 @@ def report(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     form: Annotated[
-        Literal["paste", "card", "row"] | None,
+        Literal["paste", "card", "row", "issue"] | None,
         typer.Option(
             "--format",
-            metavar="paste|card|row",
-            help="Print Markdown for a thread, a model's page, or a table of machines; write no report.",
+            metavar="paste|card|row|issue",
+            help="Print Markdown for a thread, a model's page, a table of machines, or the engine's bug form.",
         ),
+    ] = None,
+    project: Annotated[
+        str | None,
+        rare("--for", metavar="ENGINE", help="With --format issue: whose bug form.", show_default="the run's engine"),
+    ] = None,
+    arm: Annotated[
+        str | None, options.of_arm(help="With --format issue: the arm.", show_default="of the most serious")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every arm, warning and command.")] = False,
 ) -> None:
@@ -63,12 +70,17 @@ def report(
     analysis = analyse_run(data, baseline=baseline)
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
+    if form != "issue" and (project is not None or arm is not None):
+        raise UsageError("This option needs --format issue.", where="--for" if project is not None else "--arm")
     if form is not None:
         from benchctl.reports.community_row import rows
         from benchctl.reports.paste import card, paste
 
         if as_json or open_page or layout is not None:
             raise UsageError("--format prints, and writes no report.", where="--json, --open, --layout")
+        if form == "issue":
+            _print_issue(data, analysis, project, arm)
+            return
         typer.echo({"paste": paste, "card": card, "row": rows}[form](data, analysis))
         return
     if layout is not None:
@@ -102,6 +114,25 @@ def report(
         print_run(analysis, path, files.page, verbose=verbose)
     if open_page:
         typer.launch(str(files.page.resolve()))
+
+
+def _print_issue(data: RunData, analysis: Analysis, project: str | None, arm: str | None) -> None:
+    """Print the bug form filled in; on stderr that there is nothing to report yet, so that no tracker is sent it."""
+    from benchctl.analysis.reportable import find_reportable
+    from benchctl.reports.issue import form_of, issue
+    from benchctl.text import one_line
+    from benchctl.words.issue import not_replayed, nothing
+
+    if data.manifest is None:
+        raise UsageError("A file of records alone has no engine and no commands to report.", where="--format issue")
+    form = form_of(data.manifest, project)
+    case = find_reportable(data, analysis, arm)
+    if case is None:
+        typer.echo(one_line(nothing(analysis, arm, data.integrity.reason)), err=True)
+        return
+    typer.echo(issue(data, data.manifest, analysis, case, form))
+    if advice := not_replayed(case, analysis.run):
+        typer.echo(one_line(advice), err=True)
 
 
 def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, as_json: bool) -> None:

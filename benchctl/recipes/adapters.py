@@ -75,6 +75,9 @@ class Adapter:
     endpoint: str | None = None
     """`module:attribute` of a `benchctl.engines.common.endpoint.ServerFamily`: how its server is recognised where it
     runs already behind an OpenAI-compatible endpoint; `None` where it has no such routes."""
+    issue: str | None = None
+    """`module:attribute` of a `benchctl.engines.common.issue_form.IssueForm`: what `benchctl report --format issue`
+    fills in; `None` where the project has no such form."""
     own_methods: bool = False
     """Whether a speculation may be named by the engine's own method name, with its own keys in `options`."""
     lists_types: bool = False

@@ -71,7 +71,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
     sampling = recipe.get("sampling") or {}
     engine = manifest.engine if manifest else None
     columns: list[Column[ScreenRow]] = [
-        Column("Card", lambda _: _card(manifest.machine) if manifest else None),
+        Column("Card", lambda _: card_or_processor(manifest.machine) if manifest else None),
         Column("Build", lambda _: f"{engine.kind} {engine.version or engine.build or ''}" if engine else None),
         Column("Target", target),
         Column("Context", lambda _: (recipe.get("engine") or {}).get("context")),
@@ -94,7 +94,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
     return markdown_table(Table("rows", "Rows", columns, shown))
 
 
-def _card(machine: Mapping[str, Any]) -> str:
+def card_or_processor(machine: Mapping[str, Any]) -> str:
     """Return the GPU with its power limit and link, or the processor where there is none."""
     accelerators = [entry for entry in machine.get("accelerators") or [] if isinstance(entry, Mapping)]
     if not accelerators:

@@ -62,6 +62,7 @@ def test_a_study_file_of_eleven_keys(workplace: Path) -> None:
         (("nothing-here",), 2, "There is no such run"),
         (("tiny", "--baseline", "nobody"), 2, "No arm is called 'nobody'"),
         (("tiny", "--output", "blocked"), 4, "could not be written"),
+        (("tiny", "--arm", "spec_d4"), 2, "needs --format issue"),
     ],
 )
 def test_errors(workplace: Path, arguments: tuple[str, ...], code: int, said: str) -> None:

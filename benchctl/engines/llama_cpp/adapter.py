@@ -63,6 +63,7 @@ ADAPTER = Adapter(
     engine="benchctl.engines.llama_cpp.engine:LlamaCppEngine",
     inventory="benchctl.engines.llama_cpp.installation:inventory",
     endpoint="benchctl.engines.llama_cpp.score:FAMILY",
+    issue="benchctl.engines.llama_cpp.issue:FORM",
     doctor="benchctl.engines.llama_cpp.installation:check",
     program="llama-server",
     installer="benchctl.engines.llama_cpp.installation:LlamaCppInstaller",

@@ -60,6 +60,7 @@ ADAPTER = Adapter(
     engine="benchctl.engines.sglang.engine:SglangEngine",
     inventory="benchctl.engines.sglang.engine:inventory",
     endpoint="benchctl.engines.sglang.engine:FAMILY",
+    issue="benchctl.engines.sglang.issue:FORM",
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.sglang.command:recipe_problems",

@@ -89,6 +89,7 @@ ADAPTER = Adapter(
     engine="benchctl.engines.vllm.engine:VllmEngine",
     inventory="benchctl.engines.vllm.engine:inventory",
     endpoint="benchctl.engines.vllm.engine:FAMILY",
+    issue="benchctl.engines.vllm.issue:FORM",
     program="vllm",
     installer="benchctl.engines.vllm.engine:VllmInstaller",
     model_format="huggingface",

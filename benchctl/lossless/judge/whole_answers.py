@@ -73,7 +73,7 @@ class PromptAnswers:
 
 def find_whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
     """Return every prompt that was compared, once for each baseline, those with a divergence first."""
-    prompts = _prompt_texts(run.manifest) if run.manifest else {}
+    prompts = {key: _text(prompt) for key, prompt in kept_prompts(run.manifest).items()}
     records: dict[tuple[str, str, int], dict[int, Record]] = defaultdict(dict)
     for record in run.records:
         if record.phase == "measure" and record.error is None and record.content is not None:
@@ -147,15 +147,14 @@ def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
 
 
-def _prompt_texts(manifest: Manifest) -> dict[tuple[str, int], str]:
-    """Return (task, prompt_idx) to text of every prompt of the recipe's suite that still has the run's SHA-256."""
-    named = manifest.recipe.get("prompts")
+def kept_prompts(manifest: Manifest | None) -> dict[tuple[str, int], Prompt]:
+    """Return every prompt of the recipe's suite that still has the run's SHA-256, by task and index."""
+    named = manifest.recipe.get("prompts") if manifest else None
     suite = named.get("suite") if isinstance(named, dict) else None
-    prompts: dict[tuple[str, int], Prompt] = {}
-    if isinstance(suite, str):
+    if manifest is not None and isinstance(suite, str):
         with suppress(BenchctlError, OSError):
-            prompts = unchanged_prompts(manifest, suite, Path(manifest.recipe_folder or "."))
-    return {key: _text(prompt) for key, prompt in prompts.items()}
+            return unchanged_prompts(manifest, suite, Path(manifest.recipe_folder or "."))
+    return {}
 
 
 def _text(prompt: Prompt) -> str:

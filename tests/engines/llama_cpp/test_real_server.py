@@ -17,6 +17,7 @@ from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.data.record import sha256_text
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.issue import FORM
 from benchctl.engines.llama_cpp.rounds import read_rounds
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError, UsageError
@@ -39,6 +40,19 @@ def test_a_chat_prompt_is_rendered_with_the_models_template(start_server: StartS
     assert chat.text.endswith("assistant\n")
     assert len(chat.token_ids) < len(chat.text)
     assert raw.text == "def add(a, b):"
+
+
+def test_a_request_of_the_bug_form_gets_the_measured_answer(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of("draft-simple", max=4), tiny_pair)
+    assert isinstance(server, LlamaServer)
+    sampling = Sampling(max_tokens=24)
+    for prompt in (CHAT, RAW):
+        measured = complete(server, server.render(prompt), sampling)
+        path, body = FORM.request(prompt, sampling, False)
+        answer = server.http.post(path, body)
+        text = answer["choices"][0]["message"]["content"] if prompt.messages else answer["content"]
+        assert text == measured.text
+        assert answer["timings"]["predicted_n"] == measured.n_predicted
 
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}

@@ -12,6 +12,7 @@ import pytest
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import plain_steps
 from benchctl.engines.vllm.engine import VllmEngine
+from benchctl.engines.vllm.issue import FORM
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedModel, ResolvedPair
@@ -83,6 +84,13 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
     assert not [line for line in result.evidence if "contradiction" in line]
     assert any(line.startswith("acceptance length as vLLM defines it") for line in result.evidence)
     assert any(line.startswith("steps without a draft: ") and "not reported" not in line for line in result.evidence)
+
+
+def test_a_request_of_the_bug_form_gets_the_measured_tokens(server: VllmServer) -> None:
+    for prompt in (CHAT, COUNTING):
+        path, body = FORM.request(prompt, GREEDY, False)
+        (choice,) = server.http.post(path, body)["choices"]
+        assert choice["token_ids"] == list(complete(server, server.render(prompt), GREEDY).token_ids or ())
 
 
 def test_requests_without_the_key_are_refused(server: VllmServer) -> None:
