@@ -233,12 +233,23 @@ class Engine(Protocol):
         """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
 
 
+@dataclass(frozen=True)
+class EngineFault:
+    """A fault of an engine's build that is on its list."""
+
+    sentence: str
+    arms: tuple[str, ...]
+    """Those that ask for it."""
+    lacks: str | None = None
+    """What a request asks for and its answer lacks, where nothing but this fault is expected to do that."""
+
+
 @runtime_checkable
 class FaultyEngine(Protocol):
     """An engine some of whose builds have faults that are known."""
 
-    def faults(self, recipe: Recipe, models: ResolvedPair) -> Mapping[str, Sequence[str]]:
-        """Return, by a sentence for each fault, the arms that ask for it."""
+    def faults(self, recipe: Recipe, models: ResolvedPair, *, in_use: bool = False) -> Sequence[EngineFault]:
+        """Return the faults that arms ask for. `in_use`: with several slots, caches and any request, as people do."""
 
 
 @runtime_checkable

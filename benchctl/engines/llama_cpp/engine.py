@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from benchctl.engines.base import Launch, Pass
+from benchctl.engines.base import EngineFault, Launch, Pass
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
@@ -24,7 +24,7 @@ from benchctl.engines.llama_cpp.command import (
 from benchctl.engines.llama_cpp.companion import build_companion, companion_beside, no_companion
 from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
-from benchctl.engines.llama_cpp.faults import faults_of_arm
+from benchctl.engines.llama_cpp.faults import Fault, faults_of_arm
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, probe_server
@@ -116,13 +116,13 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         self._refuse(problems)
         return warnings
 
-    def faults(self, recipe: Recipe, models: ResolvedPair) -> dict[str, list[str]]:
+    def faults(self, recipe: Recipe, models: ResolvedPair, *, in_use: bool = False) -> list[EngineFault]:
         """Return the faults of this build that arms ask for; see `benchctl.engines.base.FaultyEngine`."""
-        able, arms = self._probe.capabilities, dict[str, list[str]]()
+        able, arms = self._probe.capabilities, dict[Fault, list[str]]()
         for arm in recipe.arms:
-            for fault in faults_of_arm(arm, self._spec, models, able, self._probe.facts):
-                arms.setdefault(fault.sentence(able.commit), []).append(arm.name)
-        return arms
+            for fault in faults_of_arm(arm, self._spec, models, able, self._probe.facts, in_use=in_use):
+                arms.setdefault(fault, []).append(arm.name)
+        return [EngineFault(fault.sentence(able.commit), tuple(names), fault.lacks) for fault, names in arms.items()]
 
     def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
         flags, speculation = self._probe.facts, arm.speculation

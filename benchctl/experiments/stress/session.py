@@ -21,10 +21,19 @@ from benchctl.experiments.stress.noise import measure_noise
 from benchctl.experiments.stress.plan import Material, Plan, ProcessPlan, ScenarioName, make_plan, prompt_of, turns_of
 from benchctl.experiments.stress.reproduce import reproduce
 from benchctl.experiments.stress.send import Sender
-from benchctl.experiments.stress.stored import FOLDER, Divergence, Played, StressAnswer, StressTest, write_stress
+from benchctl.experiments.stress.stored import (
+    FOLDER,
+    Divergence,
+    ListedFault,
+    Played,
+    StressAnswer,
+    StressTest,
+    write_stress,
+)
 from benchctl.measurement.cell import fresh_log, running
 from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import by_turns
+from benchctl.measurement.preflight import engine_faults
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.recording import now
 from benchctl.prompts.context import load_context
@@ -90,7 +99,11 @@ def stress(
     answered is kept.
     """
     used = replace(prepared, launches=in_use(prepared))
-    test = StressTest(manifest=new_manifest(used, command), plan=Plan(seed=settings.seed, size=0, processes=()))
+    test = StressTest(
+        manifest=new_manifest(used, command),
+        plan=Plan(seed=settings.seed, size=0, processes=()),
+        faults=[ListedFault(**vars(fault)) for fault in engine_faults(prepared, in_use=True)],
+    )
     folder = out / prepared.recipe.name / FOLDER / test.manifest.run
     with folder_lock(folder, "testing here"):
         (folder / LOGS).mkdir(exist_ok=True)

@@ -92,6 +92,14 @@ class Reproduction(Part):
     """In how many of the attempts at the shortest plan it showed."""
 
 
+class ListedFault(Part):
+    """A fault of the engine's build that was on benchctl's list before the test: see `engines.base.EngineFault`."""
+
+    arms: tuple[str, ...]
+    sentence: str
+    lacks: str | None = None
+
+
 class StressTest(Part):
     """A whole stress test."""
 
@@ -107,6 +115,7 @@ class StressTest(Part):
     """By state, the most that the control's margin between its two likeliest tokens moved, in nats."""
     noise_tokens: int = 0
     """Tokens that it was measured on, in each state."""
+    faults: list[ListedFault] = Field(default_factory=list)
     played: dict[str, Played] = Field(default_factory=dict)
     """By arm, the control's own name included."""
     skipped: list[str] = Field(default_factory=list)

@@ -84,6 +84,8 @@ def test_a_run_is_warned_before_it_starts(llama_server: Path, tmp_path: Path) ->
     recipe = load_recipe(shipped_recipes()["tiny-mtp"])
     crowd = recipe.model_copy(update={"arms": [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]})
     prepared = prepare(crowd, recipe_folder=tmp_path, binary=str(llama_server))
-    ((arms, sentence),) = engine_faults(prepared)
-    assert "silently wrong" in sentence and "llama.cpp#28286" in sentence
-    assert "baseline" not in arms
+    (fault,) = engine_faults(prepared)
+    assert "silently wrong" in fault.sentence and "llama.cpp#28286" in fault.sentence
+    assert "baseline" not in fault.arms
+    listed = [fault.lacks for fault in engine_faults(prepared, in_use=True)]
+    assert listed == [None, "log probabilities"], "as verify-stress asks"

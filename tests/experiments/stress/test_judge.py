@@ -10,7 +10,7 @@ import pytest
 from benchctl.experiments.stress.counters import exercised
 from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge_stress, limit_of, one_sided
 from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave
-from benchctl.experiments.stress.stored import Played, StressAnswer, StressTest
+from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
 from benchctl.words.stress import conclusion
 from tests.analysis.conftest import build_manifest
 
@@ -197,6 +197,29 @@ def test_invalid_answers(
     assert (result.verdict, [item.code for item in result.invalid]) == ("violation", [code])
     same = judged(answers(requests, given(wrong)), answers(requests, given(wrong)), requests, "constraint")
     assert same.invalid == [], "the target alone does the same"
+
+
+def test_an_invalid_answer_that_a_listed_fault_explains_is_told_apart() -> None:
+    """Not so with another invalid answer beside it, in an arm that the fault does not concern, or beside an error."""
+    requests = [PLAIN, request(1, None, listed=True), request(2, "p0"), request(3, None, stop=STOP)]
+    fault = ListedFault(arms=("spec",), sentence="Lists are empty.", lacks="log probabilities")
+
+    def verdict(fault: ListedFault, text: str = "a", error: str | None = None) -> ScenarioResult:
+        def change(name: str, answer: StressAnswer) -> None:
+            answer.listed, answer.stop = ((5, 0), None) if name == "r1" else (None, "b" if name == "r3" else None)
+            answer.text, answer.error = (text if name == "r3" else "abc"), (error if name == "r2" else None)
+
+        arm, control = answers(requests, change), answers(requests)
+        control.answers["r3"].text = "a"
+        return judged(arm, control, requests, "constraint", faults=[fault])
+
+    result = verdict(fault)
+    assert (result.verdict, result.apart, result.faults) == ("known fault", "not exercised", ["Lists are empty."])
+    told = conclusion("known fault", "constraint", result.model_dump())
+    assert "Lists are empty. Apart from it: nothing was drafted under a schema" in told
+    assert verdict(fault, text="abc").verdict == "violation"
+    assert verdict(fault, error="HTTP 500").verdict == "fails"
+    assert verdict(fault.model_copy(update={"arms": ("another",)})).verdict == "violation"
 
 
 def test_histories_that_differ_are_not_compared() -> None:
