@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 COLOUR = {"stable": "green", "violation": "red", "fails": "red", "known fault": "red"}
 SLOWER = 0.1
 """A fall of the acceptance rate that is told."""
+_SCENARIOS = "Of canary, cache, crowd, sessions, constraint, cancel, long, pressure."
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 
 
@@ -49,9 +50,7 @@ def verify_stress(
         str | None, options.of_models(metavar="URL", help="With --url: a server that speculates.")
     ] = None,
     arm: options.OnlyArms = None,
-    only: Annotated[
-        str | None, typer.Option(metavar="SCENARIOS", help="Of canary, cache, crowd, sessions, constraint, cancel.")
-    ] = None,
+    only: Annotated[str | None, typer.Option(metavar="SCENARIOS", help=_SCENARIOS)] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long: 90s, 10m, 1h.")] = "10m",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the plan of requests.")] = 1,
     out: options.Out = Path("results"),
@@ -127,11 +126,13 @@ def verify_stress(
 
 def _scenarios(names: str | None) -> tuple[ScenarioName, ...]:
     """Return the scenarios of `--only`, or the usual ones. Raises UsageError."""
-    from benchctl.experiments.stress.plan import SCENARIOS, USUAL
+    from benchctl.experiments.stress.plan import PRESSURE, SCENARIOS, USUAL
 
-    chosen = USUAL if names is None else [name.strip() for name in names.split(",")]
+    words = [*USUAL] if names is None else [name.strip() for name in names.split(",")]
+    chosen = [name for word in words for name in (PRESSURE if word == "pressure" else [word])]
     if unknown := [name for name in chosen if name not in SCENARIOS]:
-        raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=f"Name: {', '.join(SCENARIOS)}.")
+        fix = f"Name: {', '.join(SCENARIOS)}; pressure stands for the last {len(PRESSURE)}."
+        raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=fix)
     return tuple(name for name in SCENARIOS if name in chosen)
 
 

@@ -14,6 +14,11 @@ STATES = {
     "sessions": "in a conversation",
     "constraint": "by a schema, up to a stop string, with log probabilities where benchctl can read them",
     "cancel": "beside and after cancelled requests",
+    "long": "behind a prompt that nearly fills the context",
+    "completions": "with two answers to a request",
+    "slot files": "from a slot that was saved and restored",
+    "context shift": "before and after answers that outgrow the context",
+    "small cache": "in a cache that is too small for all slots",
 }
 """What each scenario does to a request."""
 _LACKING = {
@@ -24,6 +29,11 @@ _LACKING = {
     "constrained": "nothing was drafted under a schema",
     "cancelled": "no answer was cancelled while it came",
     "repeated": "no request was answered twice",
+    "long": "no prompt filled 80 % of the context, or the engine does not report its context",
+    "several": "no request was answered twice at a time",
+    "restored": "no slot was restored from a file",
+    "shifted": "no answer outgrew the context",
+    "evicted": "no slot was cleared for another, or the engine does not report it",
 }
 _INVALID = {
     "schema": "does not follow its schema",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from benchctl.engines.base import EngineFault, Launch, Pass
+from benchctl.engines.base import EngineFault, Launch, Pass, Pressure
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
@@ -176,6 +176,18 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         argv = command_line(probe.program, probe.facts, self._spec, arm, models, self._devices or (), in_use=True)
         env = engine_environment(os.environ, self._spec.env)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=True)
+
+    def options_under(self, pressure: Pressure, folder: Path, cells: int) -> tuple[str, ...]:
+        """Return llama-server's arguments: what is given last holds. Raises UsageError where it has no such one."""
+        options: dict[Pressure, tuple[str, ...]] = {
+            "slot files": ("--slot-save-path", f"{folder}{os.sep}"),
+            "context shift": ("--context-shift", "-np", "1", "-c", str(cells)),
+            "small cache": ("--kv-unified", "-np", "4", "-c", str(cells)),
+        }
+        name, *_ = chosen = options[pressure]
+        if name not in self._probe.facts:
+            raise UsageError(f"This llama-server has no {name}.", where=str(self._probe.program))
+        return chosen
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""

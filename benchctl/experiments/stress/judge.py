@@ -200,8 +200,17 @@ class _Cell:
     def result(self, adjusted: float, family: int) -> ScenarioResult:
         """Return the verdict. `family`: how many tests the level is shared among."""
         test, limit = self._test, limit_of(self._test)
-        arm = exercised(self._scenario, self._requests, self._arm.answers, test.slots)
-        control = exercised(self._scenario, self._requests, self._control.answers, test.slots)
+        arm, control = (
+            exercised(
+                self._scenario,
+                self._requests,
+                side.answers,
+                test.slots,
+                test.contexts.get(self._scenario),
+                side.evicted.get(self._scenario),
+            )
+            for side in (self._arm, self._control)
+        )
         failures, invalid = list(self._failures()), list(self._invalid())
         far, far_control = (
             [item for item in listed if limit is not None and item.gap is not None and item.gap > limit]

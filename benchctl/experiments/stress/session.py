@@ -10,16 +10,38 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import cast, get_args
 
 from benchctl.data.writer import LOGS, folder_lock
-from benchctl.engines.base import EngineInUse, Launch, Rendered, Scorer, ScoringEngine, ServerInUse
+from benchctl.engines.base import (
+    EngineInUse,
+    EngineUnderPressure,
+    Launch,
+    Pressure,
+    Rendered,
+    Scorer,
+    ScoringEngine,
+    ServerInUse,
+    ServerUnderPressure,
+)
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.stress.judge import divergences, judge_stress
 from benchctl.experiments.stress.noise import measure_noise
-from benchctl.experiments.stress.plan import Material, Plan, ProcessPlan, ScenarioName, make_plan, prompt_of, turns_of
+from benchctl.experiments.stress.plan import (
+    PRESSURE,
+    Material,
+    Plan,
+    ProcessPlan,
+    Request,
+    ScenarioName,
+    prompt_of,
+    turns_of,
+)
 from benchctl.experiments.stress.reproduce import reproduce
+from benchctl.experiments.stress.scenarios import make_plan
 from benchctl.experiments.stress.send import Sender
 from benchctl.experiments.stress.stored import (
     FOLDER,
@@ -38,6 +60,7 @@ from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.recording import now
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import load_suite
+from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe, Sampling
 
 Progress = Callable[[str, int, int], None]
@@ -45,6 +68,12 @@ Progress = Callable[[str, int, int], None]
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
 """Shares of the full plan; the largest that fits the budget is taken."""
 NOISE_PROMPTS, NOISE_TOKENS = 12, 32
+SAMPLE = 8000
+"""Characters of the passage that tell how many a token has."""
+READ_CHARS = 1500
+"""Characters that are read in about the 0.3 of an answer's time that its prompt takes."""
+FACTORS = (1.0, 1.5, 2.0)
+"""A small cache is enlarged by these, until the control answers everything."""
 SCORED = 60
 """Divergences that are scored on the target, at most."""
 TOP = 400
@@ -99,6 +128,11 @@ def stress(
     answered is kept.
     """
     used = replace(prepared, launches=in_use(prepared))
+    if {*PRESSURE} & {*settings.scenarios}:
+        for setup in prepared.setups.values():
+            if not isinstance(setup.engine, EngineUnderPressure):
+                message = f"benchctl does not put {setup.capabilities.kind} under pressure."
+                raise UsageError(message, where="--only", fix="Leave the scenarios of pressure out.")
     test = StressTest(
         manifest=new_manifest(used, command),
         plan=Plan(seed=settings.seed, size=0, processes=()),
@@ -171,11 +205,12 @@ class _Session:
                 wrong = []  # an endpoint keeps its state, so no attempt would begin as the first did
             for result in wrong:
                 self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
+                start = partial(self._started, name="short", scenario=result.scenario)
                 seconds = max(30.0, min(self._left_s, 0.1 * self._settings.budget_s)) / len(wrong)
                 shortest = reproduce(
                     self._test,
                     result,
-                    lambda arm: self._started(arm, "short"),
+                    start,
                     self._sender,
                     lambda answer, divergence: self._gap(target, answer, divergence),
                     seconds,
@@ -183,10 +218,12 @@ class _Session:
                 if shortest is not None:
                     self._test.reproductions.append(shortest)
 
-    def _started(self, arm: str, name: str) -> ServerInUse:
+    def _started(self, arm: str, name: str, scenario: ScenarioName | None = None) -> ServerInUse:
         """Start an arm's engine. Raises EngineError."""
+        launch = self._used.launches[arm]
+        added = self._test.options.get(scenario, ()) if scenario else ()
         _, log = fresh_log(self._folder, f"{name.replace(' ', '-')}-{arm}")
-        server = self._used.setup_of(arm).engine.start(self._used.launches[arm], log)
+        server = self._used.setup_of(arm).engine.start(replace(launch, argv=(*launch.argv, *added)), log)
         assert isinstance(server, ServerInUse)  # as its engine is an EngineInUse
         return server
 
@@ -194,8 +231,33 @@ class _Session:
         return Sender(server, self._sampling, self._raw, played.answers, self._began)
 
     def _play(self, process: ProcessPlan, arm: str) -> None:
-        with running(self._started(arm, process.name)) as server:
-            asyncio.run(self._sender(server, self._test.played[arm]).play(process.waves))
+        """Send a process. A small cache is as large as the control needs: see `FACTORS`."""
+        played, scenario = self._test.played[arm], process.scenario
+        small = scenario == "small cache" and arm == self._baseline
+        for factor in FACTORS if small else FACTORS[:1]:
+            if arm == self._baseline and scenario in get_args(Pressure):
+                self._put_under(cast("Pressure", scenario), int(factor * (process.cells or 0)), process.cells)
+            for member in process.requests:
+                played.answers.pop(member.id, None)
+            with running(self._started(arm, process.name, scenario)) as server:
+                pressed = server if isinstance(server, ServerUnderPressure) else None
+                asyncio.run(self._sender(server, played).play(process.waves))
+                count = pressed.evicted() if pressed and scenario == "small cache" else None
+            if count is not None:
+                played.evicted[scenario] = count
+            answers = [played.answers.get(member.id) for member in process.requests]
+            if all(answer is None or answer.error is None for answer in answers):
+                break
+
+    def _put_under(self, pressure: Pressure, cells: int, bounded: int | None) -> None:
+        """Note what is added to the commands of a scenario. Raises UsageError where the engine lacks it."""
+        engine = self._used.of_baseline.engine
+        assert isinstance(engine, EngineUnderPressure)  # as `stress` has checked
+        folder = self._folder.resolve() / "slots"
+        folder.mkdir(exist_ok=True)
+        self._test.options[pressure] = engine.options_under(pressure, folder, cells)
+        if bounded is not None:
+            self._test.contexts[pressure] = cells
 
     def _planned(self) -> Plan:
         """Return the largest plan that fits the budget, after the noise was measured on the control."""
@@ -211,12 +273,18 @@ class _Session:
             answer_s = (time.perf_counter() - began) / 2
             count = min(NOISE_PROMPTS, max(2, int(0.1 * self._settings.budget_s / (5 * answer_s))))
             self._test.slots = server.slots
+            if (context := server.context) is not None:
+                self._test.contexts["long"] = context
+                passage = self._material.passage[:SAMPLE]
+                ids = server.render(Prompt(prompt=passage)).token_ids
+                chars = len(passage) / len(ids) if ids else 1.0
+                self._material = replace(self._material, context=context, token_chars=0.9 * chars)
             noise, tokens = asyncio.run(measure_noise(server, prompts[:count], sampling))
             self._test.noise, self._test.noise_tokens = noise, tokens
         for size in SIZES:
             plan = make_plan(self._settings.scenarios, self._settings.seed, size, self._material)
             requests = [request for process in plan.processes for request in process.requests]
-            seconds = sum(answer_s * (0.3 + 0.7 * request.tokens / NOISE_TOKENS) for request in requests)
+            seconds = sum(answer_s * _weight(request) for request in requests)
             seconds += startup_s * len(plan.processes)
             if seconds * (1 + ARM_COST * (len(self._used.launches) - 1)) <= 0.7 * self._left_s:
                 break
@@ -268,6 +336,12 @@ class _Session:
         least = min(logprobs.values())
         values = [logprobs.get(token, least) for token in tokens]
         return (max(values) if divergence.request in self._by_schema else max(logprobs.values())) - min(values)
+
+
+def _weight(request: Request) -> float:
+    """Return about how many answers of the noise's length an answer takes: reading its prompt, and decoding."""
+    read = max(1.0, sum(len(turn.text) for turn in request.turns) / READ_CHARS)
+    return 0.3 * read + 0.7 * request.tokens / NOISE_TOKENS
 
 
 def _material(prepared: Prepared) -> Material:

@@ -148,6 +148,19 @@ def test_a_cause_that_was_not_seen_is_not_exercised() -> None:
     assert judged(answers(REPEATED[:PROMPTS]), requests=REPEATED[:PROMPTS]).exercised.lacking == ["repeated"]
 
 
+def test_pressure_must_be_seen_in_the_answers() -> None:
+    def lacking(scenario: ScenarioName, name: str = "text", value: object = "abc", **more: int) -> list[str]:
+        played = answers(REPEATED, lambda _, answer: setattr(answer, name, value))
+        return [*exercised(scenario, REPEATED, played.answers, 4, **more).lacking]
+
+    assert (lacking("long"), lacking("long", context=7), lacking("long", context=6)) == (["long"], ["long"], [])
+    assert (lacking("completions"), lacking("completions", "completions", 2)) == (["several"], [])
+    assert (lacking("slot files"), lacking("slot files", "restored", 9)) == (["restored"], [])
+    assert (lacking("context shift", context=5), lacking("context shift", context=4)) == (["shifted"], [])
+    assert lacking("small cache") == ["evicted", "crowd"]
+    assert lacking("small cache", "decoded_s", (0.0, 1.0), evicted=1) == []
+
+
 def test_a_crowd_is_seen_by_the_clock_and_its_acceptance_beside_that_alone() -> None:
     def at_once(name: str, answer: StressAnswer) -> None:
         if int(name[1:]) >= PROMPTS:
