@@ -157,8 +157,9 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
     from benchctl.words.stress import conclusion, scope, slower_in_use
 
     out = Printout()
+    slots = f", {test.slots} slots" if test.slots else ""
     size = "" if test.plan.size >= 1 else f", {100 * test.plan.size:.0f} % of the full plan"
-    out.say(f"Stress test of {test.manifest.recipe_name}: seed {test.plan.seed}{size}, {test.slots or '?'} slots")
+    out.say(f"Stress test of {test.manifest.recipe_name}: seed {test.plan.seed}{size}{slots}")
     out.say()
     right = ("requests", "errors", "changed", "rejected", "cached", "at once", "accepted", "alone")
     out.rows(("arm", "scenario", "verdict", *right), [_row(result) for result in results], right=right)

@@ -469,7 +469,7 @@ class ServerInUse(Server, Protocol):
         """How many answers it decodes at a time at most; `None` where it does not report that."""
 
     @property
-    def context(self) -> int | None:
+    def slot_context(self) -> int | None:
         """The tokens of the longest prompt and its answer; `None` where it does not report that."""
 
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:

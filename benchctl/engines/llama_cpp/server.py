@@ -252,7 +252,7 @@ class LlamaServer(LaunchedServer):
         return count_in(props.get("total_slots"), 2**31) if isinstance(props, dict) else None
 
     @property
-    def context(self) -> int | None:
+    def slot_context(self) -> int | None:
         """The context of a slot, by `/props`."""
         props = self.http.get_json("/props")
         settings = props.get("default_generation_settings") if isinstance(props, dict) else None

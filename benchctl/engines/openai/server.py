@@ -201,7 +201,7 @@ class EndpointServer:
         return None
 
     @property
-    def context(self) -> int | None:
+    def slot_context(self) -> int | None:
         """It is not known."""
         return None
 

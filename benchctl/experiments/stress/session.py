@@ -273,7 +273,7 @@ class _Session:
             answer_s = (time.perf_counter() - began) / 2
             count = min(NOISE_PROMPTS, max(2, int(0.1 * self._settings.budget_s / (5 * answer_s))))
             self._test.slots = server.slots
-            if (context := server.context) is not None:
+            if (context := server.slot_context) is not None:
                 self._test.contexts["long"] = context
                 passage = self._material.passage[:SAMPLE]
                 ids = server.render(Prompt(prompt=passage)).token_ids
