@@ -72,7 +72,8 @@ def verify_stress(
     a failure, or a known fault of the engine.
     """
     from benchctl.experiments.stress.judge import judge_stress
-    from benchctl.experiments.stress.session import StressSettings, stress, stressed_recipe
+    from benchctl.experiments.stress.preparing import StressSettings, stressed_recipe
+    from benchctl.experiments.stress.session import stress
     from benchctl.experiments.stress.stored import read_stress
     from benchctl.measurement.plan import keep_only
     from benchctl.measurement.preflight import engine_faults
