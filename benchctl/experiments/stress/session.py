@@ -225,7 +225,7 @@ class _Session:
                 passage = self._material.passage[:SAMPLE]
                 ids = server.render(Prompt(prompt=passage)).token_ids
                 chars = len(passage) / len(ids) if ids else 1.0
-                self._material = replace(self._material, context=context, token_chars=0.9 * chars)
+                self._material = replace(self._material, context=context, token_chars=0.95 * chars)
             noise, tokens = asyncio.run(measure_noise(server, prompts[:count], sampling))
             self._test.noise, self._test.noise_tokens = noise, tokens
         arms = len(self._used.launches) - 1

@@ -43,6 +43,21 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     assert "lossless" not in offline.stdout
 
 
+@pytest.mark.engine
+@pytest.mark.slow
+def test_pressure_meets_the_fault_that_is_on_the_list(tmp_path: Path) -> None:
+    """Look-ups abort at a context shift (llama.cpp#21815): the control is shifted and answers."""
+    lookup = ("bundled:tiny-transformer", "--type", "ngram-map-k", "--set", "engine.threads=1")
+    done = verify(*lookup, "--only", "context shift", "--budget", "12s", "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    (result,) = document["results"]
+    assert (result["verdict"], result["aborts"] > 0, result["control"]["errors"]) == ("fails", True, 0)
+    assert "shifted" not in result["control"]["lacking"]
+    (shortest,) = document["reproductions"]
+    assert "--context-shift" in shortest["command"] and len(shortest["requests"]) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
