@@ -182,12 +182,18 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         options: dict[Pressure, tuple[str, ...]] = {
             "slot files": ("--slot-save-path", f"{folder}{os.sep}"),
             "context shift": ("--context-shift", "-np", "1", "-c", str(cells)),
-            "small cache": ("--kv-unified", "-np", "4", "-c", str(cells)),
+            "small cache": ("--kv-unified", "-np", "4", "-c", str(cells), *self._keeping_idle_slots),
         }
         name, *_ = chosen = options[pressure]
         if name not in self._probe.facts:
             raise UsageError(f"This llama-server has no {name}.", where=str(self._probe.program))
         return chosen
+
+    @property
+    def _keeping_idle_slots(self) -> tuple[str, ...]:
+        """What has idle slots cleared when their cells are needed, not with every new request."""
+        name = "--no-cache-idle-slots"
+        return (name,) if name in self._probe.facts else ()
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""
