@@ -60,7 +60,10 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
 
 
 def _warnings(prepared: Prepared) -> list[str]:
-    return [*prepared.warnings, *(f"arms {arms}: {fault}" for arms, fault in engine_faults(prepared))]
+    return [
+        *prepared.warnings,
+        *(f"arms {', '.join(fault.arms)}: {fault.sentence}" for fault in engine_faults(prepared)),
+    ]
 
 
 def command_text(argv: Sequence[str]) -> str:

@@ -16,18 +16,21 @@ import typer
 from benchctl.cli import options
 from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchctl.engines.base import EngineFault
     from benchctl.experiments.stress.judge import ScenarioResult
     from benchctl.experiments.stress.plan import ScenarioName
     from benchctl.experiments.stress.stored import Reproduction, StressTest
     from benchctl.reports.terminal import Printout
 
-COLOUR = {"stable": "green", "violation": "red", "fails": "red"}
+COLOUR = {"stable": "green", "violation": "red", "fails": "red", "known fault": "red"}
 SLOWER = 0.1
 """A fall of the acceptance rate that is told."""
+_SCENARIOS = "Of canary, cache, crowd, sessions, constraint, cancel, long, pressure."
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 
 
@@ -47,12 +50,13 @@ def verify_stress(
         str | None, options.of_models(metavar="URL", help="With --url: a server that speculates.")
     ] = None,
     arm: options.OnlyArms = None,
-    only: Annotated[
-        str | None, typer.Option(metavar="SCENARIOS", help="Of canary, cache, crowd, sessions, constraint, cancel.")
-    ] = None,
+    only: Annotated[str | None, typer.Option(metavar="SCENARIOS", help=_SCENARIOS)] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long: 90s, 10m, 1h.")] = "10m",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the plan of requests.")] = 1,
     out: options.Out = Path("results"),
+    accept_known: Annotated[
+        bool, typer.Option("--accept-known", help="Exit with 0 where nothing but known faults of the engine shows.")
+    ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Judge a stored test (its folder) again.")] = False,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
@@ -64,13 +68,15 @@ def verify_stress(
 
     The arm and its target alone get the same plan of requests, with the server's own defaults: prompt cache, slots,
     batches. An error that the target alone does not have, an invalid answer, or an answer that changes with the state
-    of the server counts against the arm. Prints the shortest plan that still shows it. Exits with 1 for a violation
-    or a failure.
+    of the server counts against the arm. Prints the shortest plan that still shows it. Exits with 1 for a violation,
+    a failure, or a known fault of the engine.
     """
     from benchctl.experiments.stress.judge import judge_stress
-    from benchctl.experiments.stress.session import StressSettings, stress, stressed_recipe
+    from benchctl.experiments.stress.preparing import StressSettings, stressed_recipe
+    from benchctl.experiments.stress.session import stress
     from benchctl.experiments.stress.stored import read_stress
     from benchctl.measurement.plan import keep_only
+    from benchctl.measurement.preflight import engine_faults
     from benchctl.measurement.progress import shown_steps
     from benchctl.measurement.requested import requested_recipe, subject_of
     from benchctl.measurement.run import signals_interrupt
@@ -92,6 +98,9 @@ def verify_stress(
         recipe = stressed_recipe(keep_only(context.recipe, arm) if arm else context.recipe)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             prepared = context.prepare(engine_binary, models_dir, lambda note: show(note, 0, 0), recipe)
+        if not quiet:
+            _print_faults(engine_faults(prepared, in_use=True))
+        with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             folder, test = stress(prepared, wanted, out, ["benchctl", *sys.argv[1:]], show)
     results = judge_stress(test)
     if as_json:
@@ -104,23 +113,27 @@ def verify_stress(
                 "size": test.plan.size,
                 "noise": test.noise,
                 "skipped": test.skipped,
+                "faults": [fault.model_dump() for fault in test.faults],
                 "results": [result.model_dump() for result in results],
                 "reproductions": [shortest.model_dump() for shortest in test.reproductions],
             },
         )
     elif not quiet:
         _print(folder, test, results)
-    if any(result.verdict in ("violation", "fails") for result in results):
+    bad = {"violation", "fails"} if accept_known else {"violation", "fails", "known fault"}
+    if any(result.verdict in bad for result in results):
         raise typer.Exit(1)
 
 
 def _scenarios(names: str | None) -> tuple[ScenarioName, ...]:
     """Return the scenarios of `--only`, or the usual ones. Raises UsageError."""
-    from benchctl.experiments.stress.plan import SCENARIOS, USUAL
+    from benchctl.experiments.stress.plan import PRESSURE, SCENARIOS, USUAL
 
-    chosen = USUAL if names is None else [name.strip() for name in names.split(",")]
+    words = [*USUAL] if names is None else [name.strip() for name in names.split(",")]
+    chosen = [name for word in words for name in (PRESSURE if word == "pressure" else [word])]
     if unknown := [name for name in chosen if name not in SCENARIOS]:
-        raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=f"Name: {', '.join(SCENARIOS)}.")
+        fix = f"Name: {', '.join(SCENARIOS)}; pressure stands for the last {len(PRESSURE)}."
+        raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=fix)
     return tuple(name for name in SCENARIOS if name in chosen)
 
 
@@ -133,14 +146,21 @@ def _seconds(duration: str) -> float:
     return seconds
 
 
+def _print_faults(faults: Sequence[EngineFault]) -> None:
+    """Print to stderr which faults on the engine's list the arms may meet."""
+    for fault in faults:
+        typer.echo(one_line(f"Known fault of the engine, arms {', '.join(fault.arms)}: {fault.sentence}"), err=True)
+
+
 def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) -> None:
     from benchctl.experiments.stress.judge import limit_of
     from benchctl.reports.terminal import Printout
     from benchctl.words.stress import conclusion, scope, slower_in_use
 
     out = Printout()
+    slots = f", {test.slots} slots" if test.slots else ""
     size = "" if test.plan.size >= 1 else f", {100 * test.plan.size:.0f} % of the full plan"
-    out.say(f"Stress test of {test.manifest.recipe_name}: seed {test.plan.seed}{size}, {test.slots or '?'} slots")
+    out.say(f"Stress test of {test.manifest.recipe_name}: seed {test.plan.seed}{size}{slots}")
     out.say()
     right = ("requests", "errors", "changed", "rejected", "cached", "at once", "accepted", "alone")
     out.rows(("arm", "scenario", "verdict", *right), [_row(result) for result in results], right=right)

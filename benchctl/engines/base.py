@@ -233,12 +233,23 @@ class Engine(Protocol):
         """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
 
 
+@dataclass(frozen=True)
+class EngineFault:
+    """A fault of an engine's build that is on its list."""
+
+    sentence: str
+    arms: tuple[str, ...]
+    """Those that ask for it."""
+    lacks: str | None = None
+    """What a request asks for and its answer lacks, where nothing but this fault is expected to do that."""
+
+
 @runtime_checkable
 class FaultyEngine(Protocol):
     """An engine some of whose builds have faults that are known."""
 
-    def faults(self, recipe: Recipe, models: ResolvedPair) -> Mapping[str, Sequence[str]]:
-        """Return, by a sentence for each fault, the arms that ask for it."""
+    def faults(self, recipe: Recipe, models: ResolvedPair, *, in_use: bool = False) -> Sequence[EngineFault]:
+        """Return the faults that arms ask for. `in_use`: with several slots, caches and any request, as people do."""
 
 
 @runtime_checkable
@@ -423,6 +434,22 @@ class EngineInUse(Protocol):
         """Return the command of a cell without what benchctl sets for its measurement. Raises UsageError."""
 
 
+Pressure = Literal["slot files", "context shift", "small cache"]
+"""What an engine is put under by arguments of its own: slots are saved to files, a full context is shifted, one small
+cache serves all slots."""
+
+
+@runtime_checkable
+class EngineUnderPressure(EngineInUse, Protocol):
+    """An engine that has such arguments. Its server is a `ServerUnderPressure`."""
+
+    def options_under(self, pressure: Pressure, folder: Path, cells: int) -> tuple[str, ...]:
+        """Return what is added to a command of `launch_in_use`. `folder`: for slot files; `cells`: tokens of the cache.
+
+        Raises UsageError where this build lacks it.
+        """
+
+
 @dataclass(frozen=True)
 class ListedToken:
     """A generated token with the log probability that its answer gives it."""
@@ -441,6 +468,10 @@ class ServerInUse(Server, Protocol):
     def slots(self) -> int | None:
         """How many answers it decodes at a time at most; `None` where it does not report that."""
 
+    @property
+    def slot_context(self) -> int | None:
+        """The tokens of the longest prompt and its answer; `None` where it does not report that."""
+
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt that is answered with the engine's prompt cache or without it, and in a certain slot."""
 
@@ -450,6 +481,26 @@ class ServerInUse(Server, Protocol):
     async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken] | None:
         """Answer with the log probabilities of each token and of so many likeliest ones; `None` where benchctl cannot
         read them. Raises EngineError."""
+
+
+@runtime_checkable
+class ServerUnderPressure(ServerInUse, Protocol):
+    """A server whose slots can be saved, and whose cache can get too small. Every method raises EngineError."""
+
+    def for_several(self, prompt: Rendered, count: int) -> Rendered:
+        """Return a prompt that is answered so many times, for `request_of`."""
+
+    async def several(self, prompt: Rendered, sampling: Sampling) -> list[tuple[tuple[int, ...], str]]:
+        """Return token ids and text of each answer to a prompt of `for_several`."""
+
+    def slot_request(self, action: Literal["save", "restore"], slot: int, name: str) -> tuple[str, dict[str, Any]]:
+        """Return path and JSON of the request that saves a slot to a file, or restores it."""
+
+    async def move_slot(self, action: Literal["save", "restore"], slot: int, name: str) -> int:
+        """Do that; return how many tokens were saved or restored."""
+
+    def evicted(self) -> int | None:
+        """Return how often it has dropped what an idle slot held so far; `None` where it does not report that."""
 
 
 class Comparer(Protocol):

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchctl.analysis.answers import degeneration
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
-from benchctl.engines.base import Engine, FaultyEngine, Launch, Scorer, Scores, ScoringEngine
+from benchctl.engines.base import Engine, EngineFault, FaultyEngine, Launch, Scorer, Scores, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measurement.cell import scoring
 from benchctl.measurement.memory import SHARE, free_bytes
@@ -71,8 +71,8 @@ DAMAGED = 0.25
 def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     """Check models, probes and context; the engine's log goes to `log`. Raises nothing for what it finds."""
     record = PreflightRecord(mode=prepared.recipe.preflight)
-    for arms, sentence in engine_faults(prepared):
-        record.find("engine-fault", f"arms {arms}", sentence)
+    for fault in engine_faults(prepared):
+        record.find("engine-fault", f"arms {', '.join(fault.arms)}", fault.sentence)
     if record.mode == "off":
         record.checked.append("The target was not checked: the recipe has `preflight: off`.")
         return record
@@ -95,13 +95,13 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     return record
 
 
-def engine_faults(prepared: Prepared) -> list[tuple[str, str]]:
-    """Return (arms, sentence) for every fault of the engines that is known and that arms ask for."""
+def engine_faults(prepared: Prepared, *, in_use: bool = False) -> list[EngineFault]:
+    """Return every fault on the engines' lists that arms ask for. `in_use`: with several slots, caches, any request."""
     return [
-        (", ".join(arms), sentence)
+        fault
         for setup in prepared.setups.values()
         if isinstance(setup.engine, FaultyEngine)
-        for sentence, arms in setup.engine.faults(setup.recipe, setup.models).items()
+        for fault in setup.engine.faults(setup.recipe, setup.models, in_use=in_use)
     ]
 
 

@@ -14,6 +14,11 @@ STATES = {
     "sessions": "in a conversation",
     "constraint": "by a schema, up to a stop string, with log probabilities where benchctl can read them",
     "cancel": "beside and after cancelled requests",
+    "long": "behind a prompt that nearly fills the context",
+    "completions": "with two answers to a request",
+    "slot files": "from a slot that was saved and restored",
+    "context shift": "before and after answers that outgrow the context",
+    "small cache": "in a cache that is too small for all slots",
 }
 """What each scenario does to a request."""
 _LACKING = {
@@ -24,6 +29,11 @@ _LACKING = {
     "constrained": "nothing was drafted under a schema",
     "cancelled": "no answer was cancelled while it came",
     "repeated": "no request was answered twice",
+    "long": "no prompt filled 80 % of the context, or the engine does not report its context",
+    "several": "no request was answered twice at a time",
+    "restored": "no slot was restored from a file",
+    "shifted": "no answer outgrew the context",
+    "evicted": "no slot was cleared for another, or the engine does not report it",
 }
 _INVALID = {
     "schema": "does not follow its schema",
@@ -38,6 +48,7 @@ def conclusion(verdict: str, scenario: str, values: Mapping[str, Any]) -> str:
     parts = {
         "violation": _violation,
         "fails": _failures,
+        "known fault": _known_fault,
         "undetermined": _undetermined,
         "stable": _stable,
         "not exercised": _not_exercised,
@@ -54,11 +65,23 @@ def _failures(values: Mapping[str, Any]) -> list[str]:
     return [f"{count} {plural(count, 'request')} failed that the target alone answers.{ended}"]
 
 
+def _invalid(values: Mapping[str, Any]) -> list[str]:
+    codes = [item["code"] for item in values["invalid"]]
+    counts = {code: codes.count(code) for code in codes}
+    return [
+        f"{_INVALID[code]}: {count} {plural(count, 'answer')}, and the target's alone does not."
+        for code, count in counts.items()
+    ]
+
+
+def _known_fault(values: Mapping[str, Any]) -> list[str]:
+    rest = {"undetermined": _undetermined, "stable": _stable, "not exercised": _not_exercised}[values["apart"]]
+    explained = ["On the list of the engine's faults:", *values["faults"], "Apart from it:"]
+    return [*_invalid(values), *explained, *rest(values)]
+
+
 def _violation(values: Mapping[str, Any]) -> list[str]:
-    sentences, invalid = _failures(values), values["invalid"]
-    for code in dict.fromkeys(item["code"] for item in invalid):
-        count = sum(item["code"] == code for item in invalid)
-        sentences.append(f"{_INVALID[code]}: {count} {plural(count, 'answer')}, and the target's alone does not.")
+    sentences = [*_failures(values), *_invalid(values)]
     shown = values["shown"]
     if shown and shown["gap"] is not None and values["limit"] is not None and shown["gap"] > values["limit"]:
         sentences.append(

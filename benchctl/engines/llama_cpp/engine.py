@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from benchctl.engines.base import Launch, Pass
+from benchctl.engines.base import EngineFault, Launch, Pass, Pressure
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
@@ -24,7 +24,7 @@ from benchctl.engines.llama_cpp.command import (
 from benchctl.engines.llama_cpp.companion import build_companion, companion_beside, no_companion
 from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
-from benchctl.engines.llama_cpp.faults import faults_of_arm
+from benchctl.engines.llama_cpp.faults import Fault, faults_of_arm
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, probe_server
@@ -116,13 +116,13 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         self._refuse(problems)
         return warnings
 
-    def faults(self, recipe: Recipe, models: ResolvedPair) -> dict[str, list[str]]:
+    def faults(self, recipe: Recipe, models: ResolvedPair, *, in_use: bool = False) -> list[EngineFault]:
         """Return the faults of this build that arms ask for; see `benchctl.engines.base.FaultyEngine`."""
-        able, arms = self._probe.capabilities, dict[str, list[str]]()
+        able, arms = self._probe.capabilities, dict[Fault, list[str]]()
         for arm in recipe.arms:
-            for fault in faults_of_arm(arm, self._spec, models, able, self._probe.facts):
-                arms.setdefault(fault.sentence(able.commit), []).append(arm.name)
-        return arms
+            for fault in faults_of_arm(arm, self._spec, models, able, self._probe.facts, in_use=in_use):
+                arms.setdefault(fault, []).append(arm.name)
+        return [EngineFault(fault.sentence(able.commit), tuple(names), fault.lacks) for fault, names in arms.items()]
 
     def _problems_of(self, arm: Arm, models: ResolvedPair) -> Iterator[str]:
         flags, speculation = self._probe.facts, arm.speculation
@@ -176,6 +176,24 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         argv = command_line(probe.program, probe.facts, self._spec, arm, models, self._devices or (), in_use=True)
         env = engine_environment(os.environ, self._spec.env)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=True)
+
+    def options_under(self, pressure: Pressure, folder: Path, cells: int) -> tuple[str, ...]:
+        """Return llama-server's arguments: what is given last holds. Raises UsageError where it has no such one."""
+        options: dict[Pressure, tuple[str, ...]] = {
+            "slot files": ("--slot-save-path", f"{folder}{os.sep}"),
+            "context shift": ("--context-shift", "-np", "1", "-c", str(cells)),
+            "small cache": ("--kv-unified", "-np", "4", "-c", str(cells), *self._keeping_idle_slots),
+        }
+        name, *_ = chosen = options[pressure]
+        if name not in self._probe.facts:
+            raise UsageError(f"This llama-server has no {name}.", where=str(self._probe.program))
+        return chosen
+
+    @property
+    def _keeping_idle_slots(self) -> tuple[str, ...]:
+        """What has idle slots cleared when their cells are needed, not with every new request."""
+        name = "--no-cache-idle-slots"
+        return (name,) if name in self._probe.facts else ()
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""

@@ -36,6 +36,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     caching: bool = False
     recurrent_draft: bool = False
     request: str | None = None
+    lacks: str | None = None
 
     def in_build(self, build: str | None, commit: str | None) -> bool:
         """Whether a build may have it: where it was reproduced, within its range, or where the number says nothing."""
@@ -67,9 +68,9 @@ def faults_of_build(types: Sequence[str], build: str | None, commit: str | None)
 
 
 def faults_of_arm(
-    arm: Arm, engine: LlamaCppSpec, models: ResolvedPair, able: Capabilities, flags: Flags
+    arm: Arm, engine: LlamaCppSpec, models: ResolvedPair, able: Capabilities, flags: Flags, *, in_use: bool = False
 ) -> Iterator[Fault]:
-    """Yield the faults of this build that an arm asks for."""
+    """Yield the faults of this build that an arm asks for. `in_use`: with several slots, caches and any request."""
     if arm.speculation is None or flags.dialect == "ik":
         return
     given = {
@@ -79,9 +80,9 @@ def faults_of_arm(
     recurrent = models.draft is not None and models.draft.facts.get("memory") in ("hybrid", "recurrent")
     for fault in faults_of_build(arm.speculation.types, able.build, able.commit):
         met = (
-            fault.request is None,
-            arm.concurrency >= fault.slots,
-            engine.prefix_caching or not fault.caching,
+            in_use or fault.request is None,
+            arm.concurrency >= fault.slots or (in_use and arm.concurrency == 1),  # four by default
+            in_use or engine.prefix_caching or not fault.caching,
             recurrent or not fault.recurrent_draft,
             not fault.flags or not given.isdisjoint(fault.flags),
             not fault.architectures or architecture in fault.architectures,

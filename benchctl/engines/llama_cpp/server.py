@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Launch, Ledger, ListedToken, MemoryReport, Progress, Rendered
@@ -250,6 +250,37 @@ class LlamaServer(LaunchedServer):
         """How many slots it has, by `/props`."""
         props = self.http.get_json("/props")
         return count_in(props.get("total_slots"), 2**31) if isinstance(props, dict) else None
+
+    @property
+    def slot_context(self) -> int | None:
+        """The context of a slot, by `/props`."""
+        props = self.http.get_json("/props")
+        settings = props.get("default_generation_settings") if isinstance(props, dict) else None
+        return count_in(settings.get("n_ctx"), 2**31) if isinstance(settings, dict) else None
+
+    def for_several(self, prompt: Rendered, count: int) -> Rendered:
+        """Return a prompt with `n_cmpl`."""
+        return replace(prompt, settings=prompt.settings | {"n_cmpl": count})
+
+    async def several(self, prompt: Rendered, sampling: Sampling) -> list[tuple[tuple[int, ...], str]]:
+        """Answer a prompt of `for_several`. Raises EngineError."""
+        _, body = self.request_of(replace(prompt, text=""), sampling)
+        answers = await asyncio.to_thread(self.ask_all, body)
+        return [(tuple(ids_in(answer.get("tokens")) or ()), str(answer.get("content", ""))) for answer in answers]
+
+    def slot_request(self, action: Literal["save", "restore"], slot: int, name: str) -> tuple[str, dict[str, Any]]:
+        """Return the request to `/slots`."""
+        return f"/slots/{slot}?action={action}", {"filename": name}
+
+    async def move_slot(self, action: Literal["save", "restore"], slot: int, name: str) -> int:
+        """Save or restore a slot. Raises EngineError."""
+        path, body = self.slot_request(action, slot, name)
+        answer = await asyncio.to_thread(self.http.post, path, body, self._spec.request_timeout_s)
+        return count_in(answer.get("n_saved" if action == "save" else "n_restored"), 2**31) or 0
+
+    def evicted(self) -> int:
+        """Count the log's lines of idle slots that were cleared for others."""
+        return sum("purging slot" in line for line in self._log())
 
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt with or without llama-server's prompt cache, which is on by default."""

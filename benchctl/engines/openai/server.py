@@ -200,6 +200,11 @@ class EndpointServer:
         """It is not known."""
         return None
 
+    @property
+    def slot_context(self) -> int | None:
+        """It is not known."""
+        return None
+
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt with the server's cache or without it, where a request can choose that; slots are its own."""
         chosen: dict[str, dict[str, object]] = {

@@ -49,20 +49,28 @@ _RESERVED = reserved(
 """Options that benchctl itself relies on, and the recipe's key for each."""
 
 
-def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of a cell; `{port}` stands for the port."""
+def command_line(
+    program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair, *, in_use: bool = False
+) -> tuple[str, ...]:
+    """Return the whole command of a cell; `{port}` stands for the port.
+
+    `in_use`: the prefix cache and, where the recipe names none, the requests at a time are vLLM's own defaults.
+    """
+    caching = [] if in_use else [["--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"]]
     settings = [
         ["--host", "127.0.0.1"],
         ["--port", "{port}"],
         ["--served-model-name", MODEL_NAME],
         ["--max-model-len", str(engine.context)],
         ["--dtype", engine.dtype],
-        *_most_requests(package, engine, arm),
+        *([] if in_use and arm.concurrency == 1 and not engine.max_num_seqs else _most_requests(package, engine, arm)),
         ["--seed", "0"],
-        ["--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"],
+        *caching,
         ["--enable-per-request-metrics"],
     ]
-    if engine.prefix_caching and (package.options is None or "--enable-prompt-tokens-details" in package.options):
+    if (in_use or engine.prefix_caching) and (
+        package.options is None or "--enable-prompt-tokens-details" in package.options
+    ):
         settings.append(["--enable-prompt-tokens-details"])  # how many were in the cache
     if arm.cache_type is not None and arm.cache_type.target is not None:
         settings.append(["--kv-cache-dtype", arm.cache_type.target])

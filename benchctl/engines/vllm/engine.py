@@ -261,11 +261,18 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
+        return self._launch(arm, models, in_use=False)
+
+    def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the same with vLLM's own defaults; see `benchctl.engines.base.EngineInUse`."""
+        return self._launch(arm, models, in_use=True)
+
+    def _launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool) -> Launch:
         probe = self._probe
         settings = command.own_settings(cpu=probe.facts.cpu, prefix=probe.facts.prefix, threads=self._spec.threads)
-        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models)
+        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models, in_use=in_use)
         env = engine_environment(os.environ, {**settings, **self._spec.env})
-        return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
+        return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=in_use or arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> VllmServer:
         """Start vLLM and wait until it is healthy. Raises EngineError (`launch`, `health`)."""

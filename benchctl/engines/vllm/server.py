@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Ledger, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import counted_since, read_counters, read_total, step_ledger, wait_until
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
 from benchctl.engines.common.log import Reason, first_reason, read_causes, read_log
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.wire import protocol_error, seconds_in, text_in
+from benchctl.engines.common.wire import id_marked, id_of, logprob_of, protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import VllmObserved, attest, contradictions, mismatches, plain_steps, tokens_a_step
 from benchctl.errors import EngineError
@@ -107,6 +108,45 @@ class VllmServer(LaunchedServer):
             engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
         )
 
+    @property
+    def slots(self) -> int | None:
+        """It does not report how many requests it decodes at a time."""
+        return None
+
+    @property
+    def slot_context(self) -> int | None:
+        """As it was told."""
+        return self.context
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return a prompt that may share cached blocks with others, or none; vLLM has no slots."""
+        return prompt if cached else replace(prompt, settings=prompt.settings | {"cache_salt": uuid.uuid4().hex})
+
+    def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
+        """Return the request."""
+        body = completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings
+        listing = {"logprobs": likeliest, "return_tokens_as_token_ids": True} if likeliest else {}
+        return "/v1/completions", body | listing
+
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken]:
+        """Answer with `logprobs`. Raises EngineError."""
+        path, body = self.request_of(prompt, sampling, likeliest)
+        try:
+            answer = await asyncio.to_thread(self.http.post, path, body, self._spec.request_timeout_s)
+        except EngineError as error:
+            raise await asyncio.to_thread(self._dead_or_refused, error) from error
+        try:
+            (choice,) = answer["choices"]
+            lists, logprobs = choice["logprobs"]["top_logprobs"], choice["logprobs"]["token_logprobs"]
+            return [
+                ListedToken(
+                    id_of(token), logprob_of(logprob), {id_marked(name): logprob_of(p) for name, p in top.items()}
+                )
+                for token, logprob, top in zip(choice["token_ids"], logprobs, lists, strict=True)
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise protocol_error("The engine returned no log probabilities of its tokens.") from None
+
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; see `attest.py` for what counts as evidence. Raises EngineError (`crash`)."""
         if not self._healthy():
@@ -192,8 +232,8 @@ def _root(models: object) -> str | None:
     return None
 
 
-def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
-    """Return the JSON of a streamed `/v1/completions` request.
+def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: bool = True) -> dict[str, Any]:
+    """Return the JSON of a `/v1/completions` request.
 
     The prompt goes as token ids: nothing is tokenized or templated while the clock runs. What is left out here vLLM
     takes from the model's `generation_config.json`, penalties included.
@@ -213,9 +253,8 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
         "return_token_ids": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+        "stream": stream,
+    } | ({"stream_options": {"include_usage": True}} if stream else {})
 
 
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:

@@ -11,7 +11,22 @@ from benchctl.experiments.stress.stored import StressAnswer
 
 FEWEST_REJECTED = 0.3
 """Share of the drafted tokens: only a rejected draft has to be taken back."""
-Lacking = Literal["cached", "crowd", "drafted", "rejected", "constrained", "cancelled", "repeated"]
+NEAR = 0.8
+"""The share of the context that a prompt and its answer must fill to be long."""
+Lacking = Literal[
+    "cached",
+    "crowd",
+    "drafted",
+    "rejected",
+    "constrained",
+    "cancelled",
+    "repeated",
+    "long",
+    "several",
+    "restored",
+    "shifted",
+    "evicted",
+]
 """Which cause was not seen."""
 
 
@@ -40,9 +55,18 @@ class Exercised(Result):
 
 
 def exercised(
-    scenario: ScenarioName, requests: Sequence[Request], answers: Mapping[str, StressAnswer], slots: int | None
+    scenario: ScenarioName,
+    requests: Sequence[Request],
+    answers: Mapping[str, StressAnswer],
+    slots: int | None,
+    context: int | None = None,
+    evicted: int | None = None,
 ) -> Exercised:
-    """Return what the answers of an arm show. `slots`: answers that the engine decodes at a time; `None`: not known."""
+    """Return what the answers of an arm show. `None`: not known.
+
+    `slots`: answers that the engine decodes at a time; `context`: tokens of the longest prompt and its answer;
+    `evicted`: how often it dropped what an idle slot held.
+    """
     pairs = [(request, answers[request.id]) for request in requests if request.id in answers]
     sound = [(request, answer) for request, answer in pairs if answer.error is None]
     all_answers = [answer for _, answer in sound]
@@ -59,9 +83,19 @@ def exercised(
     drafted, accepted = (_sum(getattr(answer, name) for answer in all_answers) for name in ("drafted", "accepted"))
     cached = _sum(answer.cached for answer in all_answers)
     lacking: list[Lacking] = [] if repeated else ["repeated"]
-    if scenario in ("cache", "sessions") and not cached:
+    if scenario in ("cache", "sessions", "long", "slot files") and not cached:
         lacking.append("cached")
-    if scenario == "crowd" and max(crowd, default=0) < 2:
+    lengths = [len(answer.prompt) + len(answer.token_ids or ()) for answer in all_answers]
+    seen: dict[ScenarioName, tuple[Lacking, bool]] = {
+        "long": ("long", context is not None and max(lengths, default=0) >= NEAR * context),
+        "completions": ("several", any((answer.completions or 0) > 1 for answer in all_answers)),
+        "slot files": ("restored", any(answer.restored for answer in all_answers)),
+        "context shift": ("shifted", context is not None and max(lengths, default=0) > context),
+        "small cache": ("evicted", bool(evicted)),
+    }
+    if scenario in seen and not seen[scenario][1]:
+        lacking.append(seen[scenario][0])
+    if scenario in ("crowd", "small cache") and max(crowd, default=0) < 2:
         lacking.append("crowd")
     if scenario == "constraint" and not any(request.by_schema and answer.drafted for request, answer in sound):
         lacking.append("constrained")

@@ -1,9 +1,10 @@
 """What a stress test shows of each arm in each scenario: a pure function of its plan and its answers.
 
 First come errors and invalid answers: those of the arm where the control, the target alone under the same plan, answers
-well. Then two rules. One divergence is enough where the target prefers its likeliest token by more than the noise that
-was measured on the control. Small divergences count by prompt: McNemar's exact one-sided test of the prompts whose
-answer changed in the arm alone against those in the control alone, adjusted by Holm over arms and scenarios.
+well. An invalid answer that a fault on the engine's own list explains is told apart. Then two rules. One divergence is
+enough where the target prefers its likeliest token by more than the noise that was measured on the control. Small
+divergences count by prompt: McNemar's exact one-sided test of the prompts whose answer changed in the arm alone against
+those in the control alone, adjusted by Holm over arms and scenarios.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from benchctl.experiments.stress.counters import Exercised, exercised
 from benchctl.experiments.stress.plan import SCENARIOS, SCHEMA, Request, ScenarioName
 from benchctl.experiments.stress.stored import Divergence, Played, StressAnswer, StressTest
 
-StressWord = Literal["violation", "fails", "undetermined", "stable", "not exercised", "control unstable"]
+StressWord = Literal["violation", "fails", "known fault", "undetermined", "stable", "not exercised", "control unstable"]
 """Never “lossless”: a test of states that were provoked shows nothing of others."""
 InvalidCode = Literal["schema", "stop string passed", "ended before its stop string", "log probabilities"]
 FACTOR = 3.0
@@ -43,6 +44,10 @@ class ScenarioResult(Result):
     arm: str
     scenario: ScenarioName
     verdict: StressWord
+    apart: StressWord
+    """The verdict without invalid answers that a fault on the engine's list explains."""
+    faults: list[str]
+    """The sentences of those faults."""
     exercised: Exercised
     control: Exercised
     failures: list[str]
@@ -195,8 +200,17 @@ class _Cell:
     def result(self, adjusted: float, family: int) -> ScenarioResult:
         """Return the verdict. `family`: how many tests the level is shared among."""
         test, limit = self._test, limit_of(self._test)
-        arm = exercised(self._scenario, self._requests, self._arm.answers, test.slots)
-        control = exercised(self._scenario, self._requests, self._control.answers, test.slots)
+        arm, control = (
+            exercised(
+                self._scenario,
+                self._requests,
+                side.answers,
+                test.slots,
+                test.contexts.get(self._scenario),
+                side.evicted.get(self._scenario),
+            )
+            for side in (self._arm, self._control)
+        )
         failures, invalid = list(self._failures()), list(self._invalid())
         far, far_control = (
             [item for item in listed if limit is not None and item.gap is not None and item.gap > limit]
@@ -205,10 +219,12 @@ class _Cell:
         tested = adjusted <= test.level
         unscored = any(item.against == "first" and (item.gap is None or limit is None) for item in self._of_arm)
         suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone)
+        listed_faults = {row.lacks: row.sentence for row in test.faults if row.lacks and self._name in row.arms}
+        explained = {item.code for item in invalid} & listed_faults.keys()
         verdict: StressWord = "stable"
         if control.errors or far_control:
             verdict = "control unstable"
-        elif far or invalid or tested:
+        elif far or {item.code for item in invalid} - explained or tested:
             verdict = "violation"
         elif failures:
             verdict = "fails"
@@ -216,11 +232,14 @@ class _Cell:
             verdict = "undetermined"
         elif arm.lacking:
             verdict = "not exercised"
+        worse = ("control unstable", "violation", "fails")
         gaps = [item.gap for item in self._of_arm if item.gap is not None]
         return ScenarioResult(
             arm=self._name,
             scenario=self._scenario,
-            verdict=verdict,
+            verdict="known fault" if explained and verdict not in worse else verdict,
+            apart=verdict,
+            faults=[listed_faults[code] for code in sorted(explained)],
             exercised=arm,
             control=control,
             failures=failures,

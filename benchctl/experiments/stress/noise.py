@@ -51,7 +51,7 @@ async def measure_noise(
     again = await answers(cached=False)
     await answers(cached=True)
     states = {"again": again, "cached": await answers(cached=True)}
-    if (server.slots or 0) > 1:
+    if server.slots != 1:
         states["crowd"] = await answers(cached=False, clients=CLIENTS)
     moves = {
         name: [move for pair in zip(cold, state, strict=True) for move in moved(*(side or [] for side in pair))]

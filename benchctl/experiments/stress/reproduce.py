@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from benchctl.engines.base import ServerInUse
 from benchctl.experiments.stress.judge import ScenarioResult, fork, invalid_code
-from benchctl.experiments.stress.plan import Request, Wave
+from benchctl.experiments.stress.plan import Request
 from benchctl.experiments.stress.send import Sender
 from benchctl.experiments.stress.shrink import leading_up, only, shrink
 from benchctl.experiments.stress.stored import Divergence, Played, Reproduction, StressAnswer, StressTest
@@ -44,11 +44,6 @@ def reproduce(
     return _Search(test, result, request, start, make_sender, gap, time.monotonic() + seconds).run()
 
 
-def _together(wave: Wave) -> list[int]:
-    """Return the sizes of the groups of a wave's requests that are in flight at the same time."""
-    return [len(wave.requests)] if wave.clients > 1 else [1] * len(wave.requests)
-
-
 class _Search:
     """Plays parts of the process in which the fault showed. Any request that shows it counts, not just the same one."""
 
@@ -75,6 +70,7 @@ class _Search:
             if (answer := earlier.get(member.id)) is not None and answer.error is None:
                 self._firsts.setdefault(member.unit, answer)
         self._sent: list[tuple[str, str]] = []
+        self._together: list[int] = []
         self._played: list[str] = []
         self._shown = ""
 
@@ -84,14 +80,15 @@ class _Search:
         if not self._shows(names):
             return None
         shrink(names, lambda some: time.monotonic() < self._until and self._shows(some))
-        shortest, sent, shown = self._played, self._sent, self._shown
+        shortest, sent, together, shown = self._played, self._sent, self._together, self._shown
+        command = next(arm.argv for arm in self._test.manifest.arms if arm.name == self._result.arm)
         rate = [self._shows(shortest, tries=1) for _ in range(ATTEMPTS)]
         return Reproduction(
             arm=self._result.arm,
             scenario=self._result.scenario,
-            command=tuple(next(arm.argv for arm in self._test.manifest.arms if arm.name == self._result.arm)),
+            command=(*command, *self._test.options.get(self._result.scenario, ())),
             requests=sent,
-            together=[size for wave in only(self._waves, shortest) for size in _together(wave)],
+            together=together,
             shows=shown,
             attempts=len(rate),
             shown=sum(rate),
@@ -110,6 +107,7 @@ class _Search:
                 answer = played.answers[member.id]
                 if self._is_faulty(member, answer, played.answers):
                     self._played = [sent.id for sent in requests]
+                    self._together = sender.together
                     self._sent = [(path, json.dumps(body, ensure_ascii=False)) for path, body in sender.sent]
                     text = likeliest_listed(answer.listed) if answer.listed else repr(answer.text)
                     self._shown = f"request {number}: {answer.error or text}"

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from benchctl.data.record import sha256_text
-from benchctl.engines.base import Completion, Rendered, ServerInUse
+from benchctl.engines.base import Completion, Rendered, ServerInUse, ServerUnderPressure
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.plan import SCHEMA, Request, Wave, prompt_of
 from benchctl.experiments.stress.stored import StressAnswer
@@ -37,7 +37,10 @@ class Sender:
     """Seconds of `time.perf_counter` that the answers' times are counted from."""
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Path and JSON of every request, unstreamed."""
+    together: list[int] = field(default_factory=list)
+    """How many of these each group has whose requests are sent at the same time."""
     _slots: int = 0
+    _pressed: ServerUnderPressure | None = None
     _without_ids: list[tuple[StressAnswer, Rendered, Sampling, Completion]] = field(default_factory=list)
     over: bool = False
     """Whether the engine has ended, or answers no more."""
@@ -45,6 +48,7 @@ class Sender:
     async def play(self, waves: Sequence[Wave]) -> None:
         """Send waves one after the other, as long as the engine lives. Raises EngineError where it cannot render."""
         self._slots = self.server.slots or 0
+        self._pressed = self.server if isinstance(self.server, ServerUnderPressure) else None
         for wave in waves:
             if wave.clients == 1:  # a request may be made of the answer before it
                 for request in wave.requests:
@@ -57,7 +61,7 @@ class Sender:
 
     async def _send_all(self, requests: Sequence[Request], clients: int) -> None:
         rendered = [(request, self._rendered(request)) for request in requests] if not self.over else []
-        free = asyncio.Semaphore(clients)
+        free, earlier = asyncio.Semaphore(clients), len(self.sent)
 
         async def one(request: Request, prompt: Rendered) -> None:
             async with free:
@@ -66,6 +70,8 @@ class Sender:
                     self.answers[request.id] = answer
 
         await asyncio.gather(*(one(request, prompt) for request, prompt in rendered if prompt is not None))
+        count = len(self.sent) - earlier
+        self.together += [count] if clients > 1 and count else [1] * count
 
     def _rendered(self, request: Request) -> Rendered | None:
         """Return the prompt of a request; `None` where an answer that it is made of failed."""
@@ -87,6 +93,10 @@ class Sender:
             rendered = replace(rendered, text="", token_ids=ids)
         if stop:
             rendered = replace(rendered, settings=rendered.settings | {"stop": [stop]})
+        if request.completions > 1:
+            if self._pressed is None:
+                return None
+            rendered = self._pressed.for_several(rendered, request.completions)
         slot = request.slot if request.slot is not None and request.slot < self._slots else None
         return self.server.in_use(rendered, cached=request.cached, slot=slot)
 
@@ -100,11 +110,16 @@ class Sender:
 
     async def _answer(self, request: Request, prompt: Rendered) -> StressAnswer | None:
         """Return the answer; `None` where it was to list log probabilities and this server's cannot be read."""
-        sampling = self.sampling.model_copy(update={"max_tokens": request.tokens})
+        settings = {"max_tokens": request.tokens, "ignore_eos": request.to_the_limit}
+        sampling = self.sampling.model_copy(update=settings)
+        restored = await self._restored(request) if request.restores else None
+        if isinstance(restored, StressAnswer):
+            return restored
         self.sent.append(self.server.request_of(prompt, sampling, LIKELIEST if request.listed else 0))
         sent_at = time.perf_counter()
         sha256 = sha256_text(prompt.text or repr(prompt.token_ids))
         answer = StressAnswer(started_s=sent_at - self.began, prompt_sha256=sha256, prompt=prompt.token_ids)
+        answer.restored = restored
         answer.stop = next(iter(prompt.settings.get("stop", ())), None)
         try:
             if request.listed:
@@ -115,7 +130,14 @@ class Sender:
                 answer.logprobs = tuple(token.logprob for token in tokens)
                 answer.listed = tuple(len(token.likeliest) for token in tokens)
                 return answer
+            if request.completions > 1 and self._pressed is not None:
+                answers = await self._pressed.several(prompt, sampling)
+                answer.completions = len(answers)
+                answer.token_ids, answer.text = answers[-1] if answers else ((), "")
+                return answer
             done = await self._completed(request, prompt, sampling, answer)
+            if request.saves:
+                await self._move_slot("save", request, request.id)
         except EngineError as error:
             answer.error = error.what
             answer.ended = not self.server.alive()
@@ -130,6 +152,22 @@ class Sender:
             self._without_ids.append((answer, prompt, sampling, done))
         answer.cached, answer.drafted, answer.accepted = done.cached_tokens, done.ledger.drafted, done.ledger.accepted
         return answer
+
+    async def _restored(self, request: Request) -> int | StressAnswer:
+        """Return how many tokens were restored to the request's slot, or the answer that failed with it."""
+        started_s = time.perf_counter() - self.began
+        try:
+            return await self._move_slot("restore", request, request.restores or "")
+        except EngineError as error:
+            self.over |= not self.server.alive()
+            return StressAnswer(started_s=started_s, error=error.what, ended=self.over)
+
+    async def _move_slot(self, action: Literal["save", "restore"], request: Request, name: str) -> int:
+        """Save or restore a slot. Raises EngineError."""
+        assert self._pressed is not None  # as its engine is an EngineUnderPressure
+        slot, file = request.slot or 0, f"{name.replace(' ', '-')}.bin"
+        self.sent.append(self._pressed.slot_request(action, slot, file))
+        return await self._pressed.move_slot(action, slot, file)
 
     async def _completed(
         self, request: Request, prompt: Rendered, sampling: Sampling, answer: StressAnswer

@@ -9,76 +9,64 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import cast, get_args
 
 from benchctl.data.writer import LOGS, folder_lock
-from benchctl.engines.base import EngineInUse, Launch, Rendered, Scorer, ScoringEngine, ServerInUse
-from benchctl.errors import EngineError, UsageError
+from benchctl.engines.base import (
+    EngineUnderPressure,
+    Pressure,
+    Rendered,
+    Scorer,
+    ScoringEngine,
+    ServerInUse,
+    ServerUnderPressure,
+)
+from benchctl.errors import EngineError
 from benchctl.experiments.stress.judge import divergences, judge_stress
 from benchctl.experiments.stress.noise import measure_noise
-from benchctl.experiments.stress.plan import Material, Plan, ProcessPlan, ScenarioName, make_plan, prompt_of, turns_of
+from benchctl.experiments.stress.plan import (
+    Plan,
+    ProcessPlan,
+    ScenarioName,
+    prompt_of,
+)
+from benchctl.experiments.stress.preparing import StressSettings, in_use, largest_plan, material_of
 from benchctl.experiments.stress.reproduce import reproduce
 from benchctl.experiments.stress.send import Sender
-from benchctl.experiments.stress.stored import FOLDER, Divergence, Played, StressAnswer, StressTest, write_stress
+from benchctl.experiments.stress.stored import (
+    FOLDER,
+    Divergence,
+    ListedFault,
+    Played,
+    StressAnswer,
+    StressTest,
+    write_stress,
+)
 from benchctl.measurement.cell import fresh_log, running
 from benchctl.measurement.manifest import new_manifest
-from benchctl.measurement.plan import by_turns
+from benchctl.measurement.preflight import engine_faults
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.recording import now
-from benchctl.prompts.context import load_context
-from benchctl.prompts.load import load_suite
-from benchctl.recipes.schema import Recipe, Sampling
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import Sampling
 
 Progress = Callable[[str, int, int], None]
 """Called with the step, how much of it is done, and of how much."""
-SIZES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
-"""Shares of the full plan; the largest that fits the budget is taken."""
 NOISE_PROMPTS, NOISE_TOKENS = 12, 32
+SLOTS = "slots"
+"""The folder of slot files within a test's."""
+SAMPLE = 8000
+"""Characters of the passage that tell how many a token has."""
+FACTORS = (1.0, 1.5, 2.0)
+"""A small cache is enlarged by these, until the control answers everything."""
 SCORED = 60
 """Divergences that are scored on the target, at most."""
 TOP = 400
 """Likeliest tokens that are read there."""
-ARM_COST = 1.5
-"""Time of an arm's answer over the control's, as it is planned with."""
-
-
-@dataclass(frozen=True)
-class StressSettings:
-    """What a stress test is asked for."""
-
-    scenarios: tuple[ScenarioName, ...]
-    seed: int = 1
-    budget_s: float = 600.0
-
-
-def stressed_recipe(recipe: Recipe) -> Recipe:
-    """Return the recipe as it is stressed: the baseline and the arms of its first condition, greedy answers.
-
-    Raises UsageError where no arm speculates under that condition.
-    """
-    baseline = recipe.arm(recipe.baseline)
-    group = recipe.group_of(baseline)
-    arms = [arm for arm in recipe.arms if arm.speculation and recipe.group_of(arm) == group]
-    if not arms:
-        raise UsageError("The recipe has no arm that speculates, so there is nothing to stress.", where=recipe.name)
-    greedy = recipe.sampling.model_copy(update={"temperature": 0.0, "top_k": 1, "ignore_eos": False})
-    changes = {"sampling": greedy, "blocks": 1, "schedule": "blocks", "arms": [baseline, *arms]}
-    return recipe.model_copy(update=changes)
-
-
-def in_use(prepared: Prepared) -> dict[str, Launch]:
-    """Return how each arm is started with its engine's own defaults. Raises UsageError where it cannot be."""
-    launches = {}
-    for arm in prepared.recipe.arms:
-        setup = prepared.setup_of(arm.name)
-        if not isinstance(setup.engine, EngineInUse):
-            kind = setup.capabilities.kind
-            fix = "Start two servers, without speculation and with it: --url URL --arm-url URL."
-            raise UsageError(f"benchctl starts {kind} for measuring only.", where="engine.kind", fix=fix)
-        launches[arm.name] = setup.engine.launch_in_use(arm, setup.models)
-    return launches
 
 
 def stress(
@@ -89,8 +77,12 @@ def stress(
     Raises EngineError where an engine cannot be started, StorageError, and KeyboardInterrupt, after which what was
     answered is kept.
     """
-    used = replace(prepared, launches=in_use(prepared))
-    test = StressTest(manifest=new_manifest(used, command), plan=Plan(seed=settings.seed, size=0, processes=()))
+    used = replace(prepared, launches=in_use(prepared, settings.scenarios))
+    test = StressTest(
+        manifest=new_manifest(used, command),
+        plan=Plan(seed=settings.seed, size=0, processes=()),
+        faults=[ListedFault(**vars(fault)) for fault in engine_faults(prepared, in_use=True)],
+    )
     folder = out / prepared.recipe.name / FOLDER / test.manifest.run
     with folder_lock(folder, "testing here"):
         (folder / LOGS).mkdir(exist_ok=True)
@@ -120,7 +112,7 @@ class _Session:
         self._began = time.perf_counter()
         self._sampling: Sampling = prepared.recipe.sampling
         self._raw = prepared.suite.kind == "raw"
-        self._material = _material(prepared)
+        self._material = material_of(prepared)
         self._baseline = prepared.recipe.baseline
         test.played = {name: Played() for name in used.launches}
 
@@ -158,11 +150,12 @@ class _Session:
                 wrong = []  # an endpoint keeps its state, so no attempt would begin as the first did
             for result in wrong:
                 self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
+                start = partial(self._started, name="short", scenario=result.scenario)
                 seconds = max(30.0, min(self._left_s, 0.1 * self._settings.budget_s)) / len(wrong)
                 shortest = reproduce(
                     self._test,
                     result,
-                    lambda arm: self._started(arm, "short"),
+                    start,
                     self._sender,
                     lambda answer, divergence: self._gap(target, answer, divergence),
                     seconds,
@@ -170,10 +163,14 @@ class _Session:
                 if shortest is not None:
                     self._test.reproductions.append(shortest)
 
-    def _started(self, arm: str, name: str) -> ServerInUse:
+    def _started(self, arm: str, name: str, scenario: ScenarioName | None = None) -> ServerInUse:
         """Start an arm's engine. Raises EngineError."""
+        launch = self._used.launches[arm]
+        added = self._test.options.get(scenario, ()) if scenario else ()
+        for file in (self._folder / SLOTS).glob("*.bin"):
+            file.unlink()  # a slot is restored from what this process has saved
         _, log = fresh_log(self._folder, f"{name.replace(' ', '-')}-{arm}")
-        server = self._used.setup_of(arm).engine.start(self._used.launches[arm], log)
+        server = self._used.setup_of(arm).engine.start(replace(launch, argv=(*launch.argv, *added)), log)
         assert isinstance(server, ServerInUse)  # as its engine is an EngineInUse
         return server
 
@@ -181,8 +178,33 @@ class _Session:
         return Sender(server, self._sampling, self._raw, played.answers, self._began)
 
     def _play(self, process: ProcessPlan, arm: str) -> None:
-        with running(self._started(arm, process.name)) as server:
-            asyncio.run(self._sender(server, self._test.played[arm]).play(process.waves))
+        """Send a process. A small cache is as large as the control needs: see `FACTORS`."""
+        played, scenario = self._test.played[arm], process.scenario
+        small = scenario == "small cache" and arm == self._baseline
+        for factor in FACTORS if small else FACTORS[:1]:
+            if arm == self._baseline and scenario in get_args(Pressure):
+                self._put_under(cast("Pressure", scenario), int(factor * (process.cells or 0)), process.cells)
+            for member in process.requests:
+                played.answers.pop(member.id, None)
+            with running(self._started(arm, process.name, scenario)) as server:
+                pressed = server if isinstance(server, ServerUnderPressure) else None
+                asyncio.run(self._sender(server, played).play(process.waves))
+                count = pressed.evicted() if pressed and scenario == "small cache" else None
+            if count is not None:
+                played.evicted[scenario] = count
+            answers = [played.answers.get(member.id) for member in process.requests]
+            if all(answer is None or answer.error is None for answer in answers):
+                break
+
+    def _put_under(self, pressure: Pressure, cells: int, bounded: int | None) -> None:
+        """Note what is added to the commands of a scenario. Raises UsageError where the engine lacks it."""
+        engine = self._used.of_baseline.engine
+        assert isinstance(engine, EngineUnderPressure)  # as `stress` has checked
+        folder = self._folder.resolve() / SLOTS
+        folder.mkdir(exist_ok=True)
+        self._test.options[pressure] = engine.options_under(pressure, folder, cells)
+        if bounded is not None:
+            self._test.contexts[pressure] = cells
 
     def _planned(self) -> Plan:
         """Return the largest plan that fits the budget, after the noise was measured on the control."""
@@ -198,16 +220,16 @@ class _Session:
             answer_s = (time.perf_counter() - began) / 2
             count = min(NOISE_PROMPTS, max(2, int(0.1 * self._settings.budget_s / (5 * answer_s))))
             self._test.slots = server.slots
+            if (context := server.slot_context) is not None:
+                self._test.contexts["long"] = context
+                passage = self._material.passage[:SAMPLE]
+                ids = server.render(Prompt(prompt=passage)).token_ids
+                chars = len(passage) / len(ids) if ids else 1.0
+                self._material = replace(self._material, context=context, token_chars=0.95 * chars)
             noise, tokens = asyncio.run(measure_noise(server, prompts[:count], sampling))
             self._test.noise, self._test.noise_tokens = noise, tokens
-        for size in SIZES:
-            plan = make_plan(self._settings.scenarios, self._settings.seed, size, self._material)
-            requests = [request for process in plan.processes for request in process.requests]
-            seconds = sum(answer_s * (0.3 + 0.7 * request.tokens / NOISE_TOKENS) for request in requests)
-            seconds += startup_s * len(plan.processes)
-            if seconds * (1 + ARM_COST * (len(self._used.launches) - 1)) <= 0.7 * self._left_s:
-                break
-        return plan
+        arms = len(self._used.launches) - 1
+        return largest_plan(self._settings, self._material, arms, startup_s, answer_s / NOISE_TOKENS, self._left_s)
 
     def _rendered(self, server: ServerInUse, index: int) -> Rendered:
         turns = self._material.prompts[index % len(self._material.prompts)]
@@ -255,14 +277,3 @@ class _Session:
         least = min(logprobs.values())
         values = [logprobs.get(token, least) for token in tokens]
         return (max(values) if divergence.request in self._by_schema else max(logprobs.values())) - min(values)
-
-
-def _material(prepared: Prepared) -> Material:
-    """Return the recipe's prompts and shipped ones in turn, so that drafts are rejected, too, and the load."""
-    shipped = load_suite("many.json", recipe_folder=prepared.recipe_folder)
-    others = [item.prompt for item in by_turns(shipped.select(None, None))]
-    ours = [item.prompt for item in by_turns(prepared.prompts)]
-    pairs = zip(ours[:16], others, strict=False)
-    prompts = [turns_of(prompt) for pair in pairs for prompt in pair]
-    load = [turns_of(prompt)[-1].text for prompt in others[len(ours[:16]) :]]
-    return Material(tuple(prompts), tuple(load), load_context(None, recipe_folder=prepared.recipe_folder))

@@ -42,6 +42,10 @@ class StressAnswer(Part):
     """Of the answer's tokens, where they were asked for."""
     listed: tuple[int, ...] | None = None
     """How many likeliest tokens are listed beside each."""
+    completions: int | None = None
+    """How many answers came, where several were asked for; this is the last one."""
+    restored: int | None = None
+    """Tokens that were restored to its slot from a file before."""
     stop: str | None = None
     """The stop string that was sent."""
     cancelled: int | None = None
@@ -73,6 +77,8 @@ class Played(Part):
     answers: dict[str, StressAnswer] = Field(default_factory=dict)
     """By request."""
     divergences: list[Divergence] = Field(default_factory=list)
+    evicted: dict[ScenarioName, int] = Field(default_factory=dict)
+    """How often the engine dropped what an idle slot held, where it reports that."""
 
 
 class Reproduction(Part):
@@ -92,6 +98,14 @@ class Reproduction(Part):
     """In how many of the attempts at the shortest plan it showed."""
 
 
+class ListedFault(Part):
+    """A fault of the engine's build that was on benchctl's list before the test: see `engines.base.EngineFault`."""
+
+    arms: tuple[str, ...]
+    sentence: str
+    lacks: str | None = None
+
+
 class StressTest(Part):
     """A whole stress test."""
 
@@ -107,6 +121,11 @@ class StressTest(Part):
     """By state, the most that the control's margin between its two likeliest tokens moved, in nats."""
     noise_tokens: int = 0
     """Tokens that it was measured on, in each state."""
+    contexts: dict[ScenarioName, int] = Field(default_factory=dict)
+    """Tokens of the longest prompt and its answer in a scenario, where that is known."""
+    options: dict[ScenarioName, tuple[str, ...]] = Field(default_factory=dict)
+    """What was added to each command of the manifest in a scenario of pressure."""
+    faults: list[ListedFault] = Field(default_factory=list)
     played: dict[str, Played] = Field(default_factory=dict)
     """By arm, the control's own name included."""
     skipped: list[str] = Field(default_factory=list)

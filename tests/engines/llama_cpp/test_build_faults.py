@@ -29,7 +29,12 @@ PINNED = Capabilities("llama.cpp", Path("s"), "bundled", None, "1", "0c1e570", t
 @pytest.fixture
 def asked(any_pair: ResolvedPair) -> Any:
     def names(
-        kind: str | None, architecture: str = "qwen35", slots: int = 1, memory: str = "hybrid", **engine: Any
+        kind: str | None,
+        architecture: str = "qwen35",
+        slots: int = 1,
+        memory: str = "hybrid",
+        in_use: bool = False,
+        **engine: Any,
     ) -> list[str]:
         pair = ResolvedPair(
             replace(any_pair.target, facts={"architecture": architecture}),
@@ -38,7 +43,7 @@ def asked(any_pair: ResolvedPair) -> Any:
         arm = arm_of(kind, max=2) if kind and kind.startswith("draft") else arm_of(kind) if kind else arm_of()
         arm = arm.model_copy(update={"concurrency": slots})
         spec = LlamaCppSpec.model_validate(engine)
-        return [fault.name for fault in faults_of_arm(arm, spec, pair, PINNED, CURRENT)]
+        return [fault.name for fault in faults_of_arm(arm, spec, pair, PINNED, CURRENT, in_use=in_use)]
 
     return names
 
@@ -53,6 +58,12 @@ def test_an_arm_is_warned_of_what_it_asks_for_and_of_nothing_else(asked: Any) ->
     assert asked("draft-simple", memory="attention", args=["--slot-save-path", "x"]) == []
     assert asked("ngram-map-k", args=["--context-shift"]) == ["context-shift"]
     assert asked("ngram-simple", args=["--context-shift"]) == []
+
+
+def test_in_use_slots_caches_and_requests_are_any(asked: Any) -> None:
+    assert asked("draft-eagle3", in_use=True) == ["crowd", "host-cache", "several-answers", "probabilities"]
+    assert asked("draft-mtp", in_use=True, slots=2) == asked("draft-simple", in_use=True) == ["probabilities"]
+    assert asked(None, in_use=True) == []
 
 
 def test_a_build_outside_of_the_range_does_not_have_it() -> None:
@@ -84,6 +95,8 @@ def test_a_run_is_warned_before_it_starts(llama_server: Path, tmp_path: Path) ->
     recipe = load_recipe(shipped_recipes()["tiny-mtp"])
     crowd = recipe.model_copy(update={"arms": [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]})
     prepared = prepare(crowd, recipe_folder=tmp_path, binary=str(llama_server))
-    ((arms, sentence),) = engine_faults(prepared)
-    assert "silently wrong" in sentence and "llama.cpp#28286" in sentence
-    assert "baseline" not in arms
+    (fault,) = engine_faults(prepared)
+    assert "silently wrong" in fault.sentence and "llama.cpp#28286" in fault.sentence
+    assert "baseline" not in fault.arms
+    listed = [fault.lacks for fault in engine_faults(prepared, in_use=True)]
+    assert listed == [None, "log probabilities"], "as verify-stress asks"

@@ -54,6 +54,18 @@ def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
     assert argv[-2:] == ("--block-size", "32")
 
 
+def test_in_use_cache_and_requests_at_a_time_are_its_own(package: Make, folder: Make) -> None:
+    models = ResolvedPair(folder("target"), None)
+
+    def argv(concurrency: int = 1, **engine: Any) -> str:
+        arm = Arm(name="a", concurrency=concurrency)
+        return " ".join(command_line(PROGRAM, package(), VllmSpec(kind="vllm", **engine), arm, models, in_use=True))
+
+    assert "prefix-caching" not in argv() and "--max-num-seqs" not in argv()
+    assert "--enable-prompt-tokens-details" in argv(), "what came from the cache is reported"
+    assert "--max-num-seqs 3 " in argv(3) and "--max-num-seqs 8 " in argv(max_num_seqs=8)
+
+
 def test_a_vllm_that_cannot_be_counted_with_is_refused(package: Make) -> None:
     old = package(version="0.20.0", options={"--speculative-config": None})
     (message,) = missing_options(old)

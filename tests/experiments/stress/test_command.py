@@ -28,7 +28,7 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     sessions, constraint = document["results"]
     assert (sessions["scenario"], sessions["verdict"]) == ("sessions", "fails")
     assert sessions["control"]["errors"] == 0
-    assert (constraint["scenario"], constraint["verdict"]) == ("constraint", "violation")
+    assert (constraint["scenario"], constraint["verdict"]) == ("constraint", "known fault")
     assert {item["code"] for item in constraint["invalid"]} == {"log probabilities"}
     shortest = {plan["scenario"]: plan for plan in document["reproductions"]}
     assert "speculative batch" in shortest["sessions"]["shows"]
@@ -38,8 +38,24 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     assert not {"-np", "-b", "--cache-ram", "--no-context-shift"} & {*command}, "the server's own defaults"
     offline = verify("--offline", document["folder"], cwd=tmp_path)
     assert offline.returncode == 1
+    assert "llama.cpp#27972" in done.stderr and "llama.cpp#27972" in offline.stdout
     assert "curl -s http://127.0.0.1:8080/completion" in offline.stdout
     assert "lossless" not in offline.stdout
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+def test_pressure_meets_the_fault_that_is_on_the_list(tmp_path: Path) -> None:
+    """Look-ups abort at a context shift (llama.cpp#21815): the control is shifted and answers."""
+    lookup = ("bundled:tiny-transformer", "--type", "ngram-map-k", "--set", "engine.threads=1")
+    done = verify(*lookup, "--only", "context shift", "--budget", "12s", "--json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    (result,) = document["results"]
+    assert (result["verdict"], result["aborts"] > 0, result["control"]["errors"]) == ("fails", True, 0)
+    assert "shifted" not in result["control"]["lacking"]
+    (shortest,) = document["reproductions"]
+    assert "--context-shift" in shortest["command"] and len(shortest["requests"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from benchctl.experiments.stress.counters import exercised
 from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge_stress, limit_of, one_sided
 from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave
-from benchctl.experiments.stress.stored import Played, StressAnswer, StressTest
+from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
 from benchctl.words.stress import conclusion
 from tests.analysis.conftest import build_manifest
 
@@ -148,6 +148,19 @@ def test_a_cause_that_was_not_seen_is_not_exercised() -> None:
     assert judged(answers(REPEATED[:PROMPTS]), requests=REPEATED[:PROMPTS]).exercised.lacking == ["repeated"]
 
 
+def test_pressure_must_be_seen_in_the_answers() -> None:
+    def lacking(scenario: ScenarioName, name: str = "text", value: object = "abc", **more: int) -> list[str]:
+        played = answers(REPEATED, lambda _, answer: setattr(answer, name, value))
+        return [*exercised(scenario, REPEATED, played.answers, 4, **more).lacking]
+
+    assert (lacking("long"), lacking("long", context=7), lacking("long", context=6)) == (["long"], ["long"], [])
+    assert (lacking("completions"), lacking("completions", "completions", 2)) == (["several"], [])
+    assert (lacking("slot files"), lacking("slot files", "restored", 9)) == (["restored"], [])
+    assert (lacking("context shift", context=5), lacking("context shift", context=4)) == (["shifted"], [])
+    assert lacking("small cache") == ["evicted", "crowd"]
+    assert lacking("small cache", "decoded_s", (0.0, 1.0), evicted=1) == []
+
+
 def test_a_crowd_is_seen_by_the_clock_and_its_acceptance_beside_that_alone() -> None:
     def at_once(name: str, answer: StressAnswer) -> None:
         if int(name[1:]) >= PROMPTS:
@@ -197,6 +210,29 @@ def test_invalid_answers(
     assert (result.verdict, [item.code for item in result.invalid]) == ("violation", [code])
     same = judged(answers(requests, given(wrong)), answers(requests, given(wrong)), requests, "constraint")
     assert same.invalid == [], "the target alone does the same"
+
+
+def test_an_invalid_answer_that_a_listed_fault_explains_is_told_apart() -> None:
+    """Not so with another invalid answer beside it, in an arm that the fault does not concern, or beside an error."""
+    requests = [PLAIN, request(1, None, listed=True), request(2, "p0"), request(3, None, stop=STOP)]
+    fault = ListedFault(arms=("spec",), sentence="Lists are empty.", lacks="log probabilities")
+
+    def verdict(fault: ListedFault, text: str = "a", error: str | None = None) -> ScenarioResult:
+        def change(name: str, answer: StressAnswer) -> None:
+            answer.listed, answer.stop = ((5, 0), None) if name == "r1" else (None, "b" if name == "r3" else None)
+            answer.text, answer.error = (text if name == "r3" else "abc"), (error if name == "r2" else None)
+
+        arm, control = answers(requests, change), answers(requests)
+        control.answers["r3"].text = "a"
+        return judged(arm, control, requests, "constraint", faults=[fault])
+
+    result = verdict(fault)
+    assert (result.verdict, result.apart, result.faults) == ("known fault", "not exercised", ["Lists are empty."])
+    told = conclusion("known fault", "constraint", result.model_dump())
+    assert "Lists are empty. Apart from it: nothing was drafted under a schema" in told
+    assert verdict(fault, text="abc").verdict == "violation"
+    assert verdict(fault, error="HTTP 500").verdict == "fails"
+    assert verdict(fault.model_copy(update={"arms": ("another",)})).verdict == "violation"
 
 
 def test_histories_that_differ_are_not_compared() -> None:

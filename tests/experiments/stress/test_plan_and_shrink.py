@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from benchctl.experiments.stress.plan import SCENARIOS, Material, Plan, Request, Turn, make_plan, prompt_of
+from benchctl.experiments.stress.plan import SCENARIOS, Material, Plan, Request, Turn, prompt_of
+from benchctl.experiments.stress.scenarios import make_plan
 from benchctl.experiments.stress.shrink import leading_up, only, shrink
 
 MATERIAL = Material(
     prompts=tuple((Turn(text=f"Question {i}, long enough to be cut in two halves?"),) for i in range(12)),
     load=tuple(f"Other {i}" for i in range(9)),
-    passage="words " * 900,
+    passage="words " * 9000,
+    context=2000,
+    token_chars=5.0,
 )
 
 
@@ -35,7 +39,7 @@ def test_a_request_is_made_of_earlier_answers_only() -> None:
         earlier: set[str] = set()
         for request in everything(plan(size)):
             names = {turn.answer_of for turn in request.turns} | {request.half_answer_of}
-            names.add(request.stop.answer_of if request.stop else None)
+            names |= {request.stop.answer_of if request.stop else None, request.restores}
             assert earlier >= names - {None}
             earlier.add(request.id)
 
@@ -76,6 +80,25 @@ def test_a_conversation_goes_on_from_the_servers_own_answers() -> None:
     prompt = prompt_of(later.turns, {answered: "It said so."}, raw=False)
     assert [message.role for message in prompt.messages or ()] == ["user", "assistant", "user"]
     assert "It said so." in (prompt_of(later.turns, {answered: "It said so."}, raw=True).prompt or "")
+
+
+def test_long_prompts_and_their_answers_nearly_fill_the_context() -> None:
+    lengths = {len(request.turns[0].text) / 5 + request.tokens for request in plan().of("long") if request.unit}
+    assert all(0.9 * 2000 < length < 2000 for length in lengths)
+    assert make_plan(["long"], 1, 1.0, replace(MATERIAL, context=None)).of("long") == [], "its context is not known"
+
+
+def test_what_a_request_of_pressure_asks_for() -> None:
+    cells = {process.scenario: process.cells for process in plan().processes if process.cells}
+    assert cells.keys() == {"context shift", "small cache"}
+    outgrowing = [request for request in plan().of("context shift") if request.to_the_limit]
+    assert outgrowing and all(request.tokens > (cells["context shift"] or 0) for request in outgrowing)
+    assert all(request.unit is None for request in outgrowing), "where a context is shifted differs by its step"
+    small = [len(request.turns[0].text) / 5 + request.tokens for request in plan().of("small cache")]
+    assert 2 * max(small) < (cells["small cache"] or 0) < 4 * max(small), "two at a time fit, four slots do not"
+    saved = {request.id: request.slot for request in plan().of("slot files") if request.saves}
+    restored = {request.restores: request.slot for request in plan().of("slot files") if request.restores}
+    assert saved == restored
 
 
 def test_what_is_not_needed_goes() -> None:

@@ -1,0 +1,97 @@
+"""What a stress test starts with: its recipe, how engines are started, the texts, and a plan that fits the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchctl.engines.base import EngineInUse, EngineUnderPressure, Launch
+from benchctl.errors import UsageError
+from benchctl.experiments.stress.plan import PRESSURE, Material, Plan, Request, ScenarioName, turns_of
+from benchctl.experiments.stress.scenarios import make_plan
+from benchctl.measurement.plan import by_turns
+from benchctl.measurement.prepare import Prepared
+from benchctl.prompts.context import load_context
+from benchctl.prompts.load import load_suite
+from benchctl.recipes.schema import Recipe
+
+SIZES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
+"""Shares of the full plan; the largest that fits the budget is taken."""
+READ_CHARS, READ_TOKENS = 1500, 9.6
+"""Reading a prompt of up to so many characters is taken to last as long as so many tokens of a short answer."""
+ARM_COST = 1.5
+"""Time of an arm's answer over the control's, as it is planned with."""
+
+
+@dataclass(frozen=True)
+class StressSettings:
+    """What a stress test is asked for."""
+
+    scenarios: tuple[ScenarioName, ...]
+    seed: int = 1
+    budget_s: float = 600.0
+
+
+def stressed_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe as it is stressed: the baseline and the arms of its first condition, greedy answers.
+
+    Raises UsageError where no arm speculates under that condition.
+    """
+    baseline = recipe.arm(recipe.baseline)
+    group = recipe.group_of(baseline)
+    arms = [arm for arm in recipe.arms if arm.speculation and recipe.group_of(arm) == group]
+    if not arms:
+        raise UsageError("The recipe has no arm that speculates, so there is nothing to stress.", where=recipe.name)
+    greedy = recipe.sampling.model_copy(update={"temperature": 0.0, "top_k": 1, "ignore_eos": False})
+    changes = {"sampling": greedy, "blocks": 1, "schedule": "blocks", "arms": [baseline, *arms]}
+    return recipe.model_copy(update=changes)
+
+
+def in_use(prepared: Prepared, scenarios: Sequence[ScenarioName]) -> dict[str, Launch]:
+    """Return how each arm is started with its engine's own defaults. Raises UsageError where it cannot be."""
+    pressed = not {*PRESSURE}.isdisjoint(scenarios)
+    launches = {}
+    for arm in prepared.recipe.arms:
+        setup = prepared.setup_of(arm.name)
+        if not isinstance(setup.engine, EngineInUse):
+            kind = setup.capabilities.kind
+            fix = "Start two servers, without speculation and with it: --url URL --arm-url URL."
+            raise UsageError(f"benchctl starts {kind} for measuring only.", where="engine.kind", fix=fix)
+        if pressed and not isinstance(setup.engine, EngineUnderPressure):
+            message = f"benchctl does not put {setup.capabilities.kind} under pressure."
+            raise UsageError(message, where="--only", fix="Leave the scenarios of pressure out.")
+        launches[arm.name] = setup.engine.launch_in_use(arm, setup.models)
+    return launches
+
+
+def largest_plan(
+    settings: StressSettings, material: Material, arms: int, startup_s: float, token_s: float, left_s: float
+) -> Plan:
+    """Return the largest plan that fits into `left_s` seconds, else the smallest there is.
+
+    `startup_s`: a start of the control; `token_s`: what its short answers take for a token, reading included.
+    """
+    for size in SIZES:
+        plan = make_plan(settings.scenarios, settings.seed, size, material)
+        requests = [request for process in plan.processes for request in process.requests]
+        seconds = startup_s * len(plan.processes) + token_s * sum(map(_weight, requests))
+        if seconds * (1 + ARM_COST * arms) <= 0.7 * left_s:
+            break
+    return plan
+
+
+def _weight(request: Request) -> float:
+    """Return how many tokens of a short answer a request takes the time of: reading its prompt, and decoding."""
+    read = max(1.0, sum(len(turn.text) for turn in request.turns) / READ_CHARS)
+    return READ_TOKENS * read + 0.7 * request.tokens
+
+
+def material_of(prepared: Prepared) -> Material:
+    """Return the recipe's prompts and shipped ones in turn, so that drafts are rejected, too, and the load."""
+    shipped = load_suite("many.json", recipe_folder=prepared.recipe_folder)
+    others = [item.prompt for item in by_turns(shipped.select(None, None))]
+    ours = [item.prompt for item in by_turns(prepared.prompts)]
+    pairs = zip(ours[:16], others, strict=False)
+    prompts = [turns_of(prompt) for pair in pairs for prompt in pair]
+    load = [turns_of(prompt)[-1].text for prompt in others[len(ours[:16]) :]]
+    return Material(tuple(prompts), tuple(load), load_context(None, recipe_folder=prepared.recipe_folder))

@@ -1,0 +1,183 @@
+"""The requests of each scenario of a stress test: a pure function of a seed, a size and the prompts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from benchctl.experiments.stress.plan import (
+    CLIENTS,
+    PRESSURE,
+    Material,
+    Plan,
+    Planner,
+    ProcessPlan,
+    Request,
+    ScenarioName,
+    Stop,
+    Turn,
+    Wave,
+)
+from benchctl.experiments.stress.pressure import PressureScenarios
+
+MARGIN = 64
+"""Tokens of the context that a long prompt leaves to the chat template, beside its answer."""
+
+
+def make_plan(scenarios: Sequence[ScenarioName], seed: int, size: float, material: Material) -> Plan:
+    """Return the plan. `size`: 1 for the full plan, less for a slow pair."""
+    usual, pressed = Scenarios(seed, size, material), PressureScenarios(seed, size, material)
+    makers = {name: getattr(pressed if name in PRESSURE else usual, name.replace(" ", "_")) for name in scenarios}
+    return Plan(seed=seed, size=size, processes=tuple(process for name in scenarios for process in makers[name]()))
+
+
+class Scenarios(Planner):
+    """The scenarios that need no more than the engine's own defaults."""
+
+    def canary(self) -> Iterator[ProcessPlan]:
+        """Yield the same prompts before and after others, in one process."""
+        prompts, tokens = range(self._scaled(24, 5)), self._tokens
+
+        def ask_all() -> Wave:
+            return Wave(
+                requests=tuple(self._request("canary", self._prompt(i), tokens, f"prompt {i}") for i in prompts)
+            )
+
+        def load(first: int, count: int) -> Wave:
+            others = (self._request("canary", [self._load(first + i)], 16) for i in range(count))
+            return Wave(requests=tuple(others))
+
+        waves = (ask_all(), load(0, 2 * len(prompts)), ask_all())
+        yield ProcessPlan(scenario="canary", name="canary", waves=waves)
+
+    def cache(self) -> Iterator[ProcessPlan]:
+        """Yield prompts that share a beginning with what the cache holds, and the same without a cache."""
+        requests, clean = [], []
+        for i in range(self._scaled(6, 2)):
+            prompt, tokens = self._prompt(i), self._tokens
+            *head, last = prompt
+            branch = (*head, Turn(text=f"{last.text[: len(last.text) // 2]} {self._load(i).text[:40]}"))
+
+            def ask(unit: str, turns: Iterable[Turn], tokens: int = tokens, i: int = i, **more: Any) -> Request:  # noqa: ANN401
+                return self._request("cache", turns, tokens, f"{unit} {i}", **more)
+
+            first = ask("prompt", prompt)
+            answered = Turn(role="assistant", answer_of=first.id)
+            longer = (*prompt, answered, self._load(i + 1))
+            variants: list[tuple[str, tuple[Turn, ...], dict[str, Any]]] = [
+                ("branch", branch, {}),
+                ("prompt", prompt, {}),
+                ("shorter", prompt, {"drop": 7}),
+                ("longer", longer, {}),
+                ("other", (self._load(i + 2),), {}),
+                ("prompt", prompt, {}),
+                ("within", prompt, {"half_answer_of": first.id}),
+                ("prompt", prompt, {}),
+            ]
+            requests += [first, ask("prompt", prompt), *(ask(unit, turns, **more) for unit, turns, more in variants)]
+            clean += [ask(unit, turns, cached=False, **more) for unit, turns, more in variants if unit != "prompt"]
+        yield ProcessPlan(scenario="cache", name="cache", waves=(Wave(requests=tuple(requests)),))
+        yield ProcessPlan(scenario="cache", name="clean", waves=(Wave(requests=tuple(clean)),))
+
+    def crowd(self) -> Iterator[ProcessPlan]:
+        """Yield fresh processes: slots first used in random order, prompts alone, then several at a time.
+
+        Batches of unequal widths need answers of unequal lengths, and short prompts that arrive while a long answer
+        runs. The prompts are shipped ones, of whose drafts more are rejected.
+        """
+        for number in range(self._scaled(4, 2)):
+            rng = random.Random(f"{self._seed} crowd {number}")  # noqa: S311 - a plan, no secret
+            slots = rng.sample(range(CLIENTS), CLIENTS)
+            first_use = [self._request("crowd", [Turn(text="Hello.")], 4, slot=slot) for slot in slots]
+            drawn = rng.sample(range(min(60, len(self._material.load))), self._scaled(6, 3))
+            lengths = [3 * self._tokens, *(rng.choice((16, 3 * self._tokens)) for _ in drawn[1:])]
+
+            def answer(place: int, drawn: Sequence[int] = drawn, lengths: Sequence[int] = lengths) -> Request:
+                unit = f"prompt {drawn[place]} of {lengths[place]}"
+                return self._request("crowd", [self._load(drawn[place])], lengths[place], unit)
+
+            def short(count: int, rng: random.Random = rng) -> list[Request]:
+                picks = [rng.randrange(CLIENTS) for _ in range(count)]
+                return [self._request("crowd", [Turn(text=self._load(i).text[:40])], 2, f"short {i}") for i in picks]
+
+            places = range(len(drawn))
+            alone = Wave(requests=(*first_use, *map(answer, places), *short(4)))
+            crowds = []
+            for _ in range(2 if self._size > 0.3 else 1):
+                mixed: list[Request] = []
+                for place in rng.sample(places, len(places)):
+                    mixed += [answer(place), *short(6)]
+                mixed.insert(rng.randrange(len(mixed)), self._request("crowd", [self._part(number, 900)], 8))
+                crowds.append(Wave(requests=tuple(mixed), clients=CLIENTS))
+            yield ProcessPlan(scenario="crowd", name=f"crowd {number + 1}", waves=(alone, *crowds))
+
+    def sessions(self) -> Iterator[ProcessPlan]:
+        """Yield conversations in turn, and every turn again without a cache in a process of its own."""
+        rng = random.Random(f"{self._seed} sessions")  # noqa: S311 - a plan, no secret
+        histories = {i: [*self._prompt(i)] for i in range(self._scaled(4, 2))}
+        waves, clean = [], []
+        for turn in range(self._scaled(5, 3)):
+            requests = []
+            for i in rng.sample(sorted(histories), len(histories)):
+                unit = f"conversation {i}, turn {turn + 1}"
+                request = self._request("sessions", histories[i], self._tokens, unit)
+                requests.append(request)
+                clean.append(self._request("sessions", histories[i], self._tokens, unit, cached=False))
+                follow_up = self._load(7 * i + turn).text[:200]
+                histories[i] += [Turn(role="assistant", answer_of=request.id), Turn(text=follow_up)]
+            waves.append(Wave(requests=tuple(requests)))
+        yield ProcessPlan(scenario="sessions", name="sessions", waves=tuple(waves))
+        yield ProcessPlan(scenario="sessions", name="clean", waves=(Wave(requests=tuple(clean)),))
+
+    def constraint(self) -> Iterator[ProcessPlan]:
+        """Yield answers by a schema, up to a stop string and with log probabilities, among plain ones."""
+        waves = []
+        for i in range(self._scaled(6, 2)):
+
+            def ask(tokens: int, unit: str | None = None, i: int = i, **more: Any) -> Request:  # noqa: ANN401
+                return self._request("constraint", self._prompt(i), tokens, unit, **more)
+
+            plain = ask(48, f"prompt {i}")
+            stops = [Stop(answer_of=plain.id, start=start, length=length) for start, length in ((0.3, 3), (0.6, 6))]
+            constrained = [
+                ask(96, f"schema {i}", by_schema=True),
+                *(ask(48, stop=stop) for stop in stops),
+                ask(24, listed=True),
+                ask(48, f"prompt {i}"),
+                ask(96, f"schema {i}", by_schema=True),
+            ]
+            waves += [Wave(requests=(plain,)), Wave(requests=tuple(constrained))]
+        yield ProcessPlan(scenario="constraint", name="constraint", waves=tuple(waves))
+
+    def cancel(self) -> Iterator[ProcessPlan]:
+        """Yield prompts before, while and after other requests are cancelled, early and late."""
+        rng = random.Random(f"{self._seed} cancel")  # noqa: S311 - a plan, no secret
+        prompts = range(self._scaled(8, 3))
+
+        def ask(i: int) -> Request:
+            return self._request("cancel", self._prompt(i), self._tokens, f"prompt {i}")
+
+        waves = [Wave(requests=tuple(map(ask, prompts)))]
+        for number in range(self._scaled(3, 2)):
+            mixed = []
+            for i in prompts:
+                other = self._part(number + i, 1200) if i % 3 == 0 else self._load(i + number)
+                mixed += [self._request("cancel", [other], 64, cancel_after=rng.choice((0, 1, 2, 5, 9, 17))), ask(i)]
+            waves += [Wave(requests=tuple(mixed), clients=2), Wave(requests=tuple(map(ask, prompts)))]
+        yield ProcessPlan(scenario="cancel", name="cancel", waves=tuple(waves))
+
+    def long(self) -> Iterator[ProcessPlan]:
+        """Yield prompts that nearly fill the context: read anew, from the cache, behind another one, and anew again."""
+        tokens, requests = self._tokens, []
+        length = int(self._material.token_chars * ((self._material.context or 0) - tokens - MARGIN))
+        for i in range(self._scaled(3, 1) if length > 0 else 0):
+
+            def ask(prompt: Turn, *, cached: bool, i: int = i) -> Request:
+                return self._request("long", [prompt], tokens, f"prompt {i}", cached=cached)
+
+            prompt = self._part(i, length)
+            other = self._request("long", [self._load(i)], 16)
+            again = [ask(prompt, cached=True), other, ask(prompt, cached=True), ask(prompt, cached=False)]
+            requests += [ask(prompt, cached=False), *again]
+        yield ProcessPlan(scenario="long", name="long", waves=(Wave(requests=tuple(requests)),))
