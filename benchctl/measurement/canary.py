@@ -6,8 +6,8 @@ It is not measured. It is no record; the manifest's entry of the cell says what 
 from __future__ import annotations
 
 import asyncio
-from itertools import zip_longest
 
+from benchctl.analysis.answers import common_length
 from benchctl.data.cell import Canary
 from benchctl.data.identity import home_relative
 from benchctl.data.record import Record
@@ -38,8 +38,8 @@ def ask_again(
     canary.same = text == again.text and (None in (first.token_ids, again.token_ids) or _ids(first) == _ids(again))
     if not canary.same:
         by_token = first.token_ids is not None and again.token_ids is not None
-        pairs = zip_longest(_ids(first), _ids(again)) if by_token else zip_longest(text, again.text)
-        canary.index = next((index for index, (before, now) in enumerate(pairs) if before != now), None)
+        before, after = (_ids(first), _ids(again)) if by_token else (text, again.text)
+        canary.index = None if before == after else common_length(before, after)
         canary.text = again.text
     return canary, again
 

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from benchctl.analysis.answers import common_length
 from benchctl.analysis.result import Result
 from benchctl.analysis.statistics import holm
 from benchctl.experiments.stress.counters import Exercised, exercised
@@ -105,20 +106,12 @@ def fork(answer: StressAnswer, other: StressAnswer) -> tuple[int, tuple[int | No
     if other.error is not None or answer.prompt_sha256 != other.prompt_sha256:
         return None
     if answer.token_ids is None or other.token_ids is None:
-        index = _first_difference(answer.text, other.text)
-        return None if index is None else (index, (None, None))
-    index = _first_difference(answer.token_ids, other.token_ids)
-    if index is None:
+        return None if answer.text == other.text else (common_length(answer.text, other.text), (None, None))
+    if answer.token_ids == other.token_ids:
         return None
+    index = common_length(answer.token_ids, other.token_ids)
     ours, theirs = ([*ids[index : index + 1], None][0] for ids in (answer.token_ids, other.token_ids))
     return index, (ours, theirs)
-
-
-def _first_difference(one: Sequence[object], two: Sequence[object]) -> int | None:
-    if one == two:
-        return None
-    pairs = enumerate(zip(one, two, strict=False))
-    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(two)))
 
 
 def invalid_code(request: Request, answers: Mapping[str, StressAnswer]) -> InvalidCode | None:
