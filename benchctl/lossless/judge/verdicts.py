@@ -379,12 +379,13 @@ def _of_differing(
     """Return the verdict on an arm that differs somewhere, and what replay and its whole answers show."""
     outcomes = {comparison.outcome for comparison in comparisons}
     replayed = (because("replay"),) if replay is not None else ()
-    if replay is not None and replay.decides:
-        if replay.first is not None or "violation" in outcomes:
-            return "violation", replayed
-        return "exact" if outcomes <= {"identical", "exact"} else "undetermined", replayed
+    if replay is not None and replay.first is not None:
+        return "violation", replayed
     if outcomes <= {"identical", "exact"}:  # what was not replayed is the baseline's own answer
-        return "exact", (because("replayed-differing"), *replayed)
+        decides = replay is not None and replay.decides
+        return "exact", replayed if decides else (because("replayed-differing"), *replayed)
+    if replay is not None and replay.decides:
+        return "violation" if "violation" in outcomes else "undetermined", replayed
     if audit is None:
         not_audited = (because("not-audited"), *replayed)
         return ("violation", ()) if "violation" in outcomes else ("undetermined", not_audited)

@@ -5,6 +5,7 @@ Numeric noise is a function of a batch's width, so the arms of an exact differen
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.losslessness import Reason, because
@@ -28,7 +29,7 @@ def width_groups(frame: Frame, judged: Losslessness) -> Reason | None:
     ]
     if not divergences:
         return None
-    index, row = min(divergences, key=lambda found: found[0])
+    index, row = min(divergences, key=itemgetter(0))
     answers = {name: _answers(frame, number) for number, name in enumerate(frame.arms)}
     groups: dict[bool, list[str]] = {True: [], False: []}
     for number, name in enumerate(frame.arms):
