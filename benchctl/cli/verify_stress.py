@@ -170,10 +170,10 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
         out.say(f"{result.arm}: {result.verdict}", f"bold {COLOUR.get(result.verdict, 'yellow')}")
         out.below(conclusion(result.verdict, result.scenario, result.model_dump()))
         _print_evidence(out, test, result)
-        seen = result.exercised
-        if seen.acceptance is not None and (seen.acceptance_alone or 0) - seen.acceptance > SLOWER:
-            alone = seen.acceptance_alone or 0.0
-            out.below(slower_in_use(result.arm, result.scenario, alone, seen.acceptance), "yellow")
+        exercised = result.exercised
+        if exercised.acceptance is not None and (exercised.acceptance_alone or 0) - exercised.acceptance > SLOWER:
+            alone = exercised.acceptance_alone or 0.0
+            out.below(slower_in_use(result.arm, result.scenario, alone, exercised.acceptance), "yellow")
         for shortest in test.reproductions:
             if (shortest.arm, shortest.scenario) == (result.arm, result.scenario):
                 _print_reproduction(out, shortest)
@@ -188,7 +188,7 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
 
 
 def _row(result: ScenarioResult) -> tuple[str, ...]:
-    seen, control = result.exercised, result.control
+    exercised, control = result.exercised, result.control
 
     def share(value: float | None) -> str:
         return "–" if value is None else f"{100 * value:.0f} %"
@@ -197,14 +197,14 @@ def _row(result: ScenarioResult) -> tuple[str, ...]:
         result.arm,
         result.scenario,
         result.verdict,
-        f"{seen.requests:,}",
-        f"{seen.errors} / {control.errors}",
+        f"{exercised.requests:,}",
+        f"{exercised.errors} / {control.errors}",
         f"{result.changed} / {result.changed_control} of {result.units}",
-        share(seen.rejected),
-        "–" if seen.cached is None else f"{seen.cached:,}",
-        str(seen.most_at_once),
-        share(seen.acceptance),
-        share(seen.acceptance_alone),
+        share(exercised.rejected),
+        "–" if exercised.cached is None else f"{exercised.cached:,}",
+        str(exercised.most_at_once),
+        share(exercised.acceptance),
+        share(exercised.acceptance_alone),
     )
 
 

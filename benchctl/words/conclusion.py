@@ -47,7 +47,7 @@ def headline(analysis: Analysis) -> str:
 
 
 def _no_conclusion(analysis: Analysis, damage: Collection[str]) -> str:
-    """Why nothing can be said of speculation, or how its gain changes with the load; empty where neither is so."""
+    """Return why the run has no conclusion, or how the gain changes with the load; empty where it has one."""
     warned = {warning.id for warning in analysis.warnings}
     if "baseline-speculates" in warned:
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
@@ -174,7 +174,7 @@ def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
 
 
 def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *, stated: bool) -> str:
-    """The arms that are not shown to be faster, by what is known of them; first, unless `stated`, whether any is."""
+    """Return which arms are slower, within ±5 % or undecided, and that none is faster unless `stated` or one is."""
     slower = [verdict for verdict in rest if verdict.speed == "slower"]
     within = [verdict for verdict in rest if verdict.speed == "within"]
     undecided = [row for row in rest if row.speed in ("undecided", "unknown") and row.speedup is not None]
@@ -195,7 +195,7 @@ def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *,
 
 
 def _arms(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
-    """Few arms each with its speed-up, many with the least and the largest."""
+    """Return arms with the speed-up of each; of many, their number with the smallest and the largest."""
     return f"{_who(chosen, verdicts)} ({_range(chosen)})" if len(chosen) > _MOST_NAMED else _named(chosen)
 
 

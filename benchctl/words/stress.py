@@ -105,16 +105,16 @@ def _undetermined(values: Mapping[str, Any]) -> list[str]:
 
 
 def _stable(values: Mapping[str, Any]) -> list[str]:
-    seen, largest = values["exercised"], values["largest"]
-    cached = f", {seen['cached']:,} tokens from the cache" if seen["cached"] else ""
-    crowd = f", up to {seen['most_at_once']} at a time" if seen["most_at_once"] > 1 else ""
-    rejected = seen["drafted"] - seen["accepted"]
+    exercised, largest = values["exercised"], values["largest"]
+    cached = f", {exercised['cached']:,} tokens from the cache" if exercised["cached"] else ""
+    crowd = f", up to {exercised['most_at_once']} at a time" if exercised["most_at_once"] > 1 else ""
+    rejected = exercised["drafted"] - exercised["accepted"]
     near = f" Near-ties moved by at most {largest:.2g} nats." if largest is not None else ""
     noise = (
         "No more differences than in the target alone" if values["limit"] is None else "No difference beyond the noise"
     )
     return [
-        f"{noise} in {seen['requests']:,} requests and {values['units']} repeated prompts"
+        f"{noise} in {exercised['requests']:,} requests and {values['units']} repeated prompts"
         f"{cached}{crowd}, {rejected:,} rejected draft tokens.{near} It would be a violation from {values['needed']} "
         "prompts on that changed in the arm alone."
     ]

@@ -26,7 +26,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name: str
     brief: str
     types: tuple[str, ...]
-    seen: str
+    symptom: str
     source: str
     builds: tuple[int, int]
     reproduced: tuple[str, ...]
@@ -52,7 +52,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def sentence(self, commit: str | None) -> str:
         """Return what happens, with which build that was reproduced, and the source."""
         tried = "this build" if (commit or "").startswith(self.reproduced) else f"build {', '.join(self.reproduced)}"
-        return f"{self.seen} Reproduced with {tried}; see {self.source}."
+        return f"{self.symptom} Reproduced with {tried}; see {self.source}."
 
 
 @cache

@@ -80,7 +80,7 @@ def test_a_build_outside_of_the_range_does_not_have_it() -> None:
 def test_every_type_of_the_table_exists() -> None:
     for fault in all_faults():
         assert set(fault.types) <= {*SPECULATION_TYPES, "*"}
-        assert fault.seen.endswith(".") and fault.source and fault.reproduced
+        assert fault.symptom.endswith(".") and fault.source and fault.reproduced
 
 
 def test_the_doctor_names_them() -> None:
