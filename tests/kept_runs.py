@@ -18,7 +18,7 @@ from benchmarks.restore_runs import unpack
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVES = REPOSITORY / "tests" / "oracle" / "runs"
 IN_THE_TREE = (
-    "padded-cuda/20261127-021429-3e40",
+    "padded-cuda/20261127-204443-ee1d",
     "qwen2.5-coder/20261122-191218-f263",
     "qwen2.5-coder-bf16/20261125-232328-f38a",
     "vllm-hybrid/20261121-180606-c5c1",

@@ -53,6 +53,6 @@ def test_what_a_person_feels_is_measured(flagship: Analysis) -> None:
 
 def test_tasks_are_told_apart_only_where_they_are_shown_to_differ(flagship: Analysis) -> None:
     assert {row.task: row.speed for row in task_effects(flagship, "ngram-t_bf16")}["editing"] == "faster"
-    cuda = analyse_run(open_run(REPOSITORY / "results/padded-cuda/20261127-021429-3e40"))
-    assert "7.86× on code" in headline(cuda), "all faster, and by how much differs"
+    cuda = analyse_run(open_run(REPOSITORY / "results/padded-cuda/20261127-204443-ee1d"))
+    assert "8.20× on code" in headline(cuda), "all faster, and by how much differs"
     assert task_effects(cuda, "ngram") == [] or "ngram" not in headline(cuda).partition("Within")[0]

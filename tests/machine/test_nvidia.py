@@ -99,7 +99,7 @@ def test_links_between_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has other GPUs")
 def test_another_power_limit_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Path(__file__).parents[2] / "results/padded-cuda/20261127-021429-3e40/manifest.json"
+    kept = Path(__file__).parents[2] / "results/padded-cuda/20261127-204443-ee1d/manifest.json"
     manifest = Manifest.model_validate_json(kept.read_text())
     runs = []
     for milliwatts in (700_000, 400_000):

@@ -35,7 +35,7 @@ from tests.reports.test_hostile import ACTING
 VLLM = "vllm-hybrid/20261121-180606-c5c1"
 QWEN = "qwen2.5-coder/20261122-191218-f263"
 BREAKEVEN = "qwen2.5-coder-breakeven/20261122-171557-87cd"
-PADDED = "padded-cuda/20261127-021429-3e40"
+PADDED = "padded-cuda/20261127-204443-ee1d"
 
 
 def kept(name: str) -> tuple[RunData, Analysis]:
