@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,10 @@ def keep(name: str, results: dict[str, Any]) -> None:
     }
     print(json.dumps(results, indent=1))
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def keep_more(name: str, rows: Mapping[str, Any]) -> None:
+    """Keep rows in place of earlier ones with the same keys; the others stay."""
+    file = RESULTS / f"{name}.json"
+    earlier: dict[str, Any] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
+    keep(name, dict(sorted({**earlier, **rows}.items())))

@@ -14,6 +14,7 @@ and faulty arms:
 | `late`, share | the last quarter is generated from a state that lacks the four tokens before it |
 | `truncate`, share | the last quarter is missing |
 | `penalty`, factor | of every request: its repeat penalty p becomes 1 + factor·(p - 1), and is reported as p |
+| a name of `benchmarks.public_bugs` | as that module says; the engine's log has a line each time |
 
 Which answers are spoilt is fixed: those whose number, from 0 at the start of the process, leaves the middle of 1/share
 as its remainder, so that 1000 answers hold exactly 1000 × share spoilt ones.
@@ -38,8 +39,11 @@ from socketserver import TCPServer
 from types import FrameType
 from typing import Any, ClassVar
 
+from benchmarks.public_bugs import BUGS, LOOP, FaultyServer
+
 _LISTENING = re.compile(rb"(listening on https?://[^\s/]*?:)(\d+)")
 _PENALTY = re.compile(rb'"repeat_penalty":[\d.]+')
+_CACHED = re.compile(rb'"cache_n":\d+')
 _FORGOTTEN = 4
 
 
@@ -77,6 +81,7 @@ def main() -> None:
         match = None if _Front.port else _LISTENING.search(line)
         if match:
             _Front.port, _Front.alias, _Front.fault = int(match[2]), alias, fault
+            _Front.faulty = FaultyServer(fault[0]) if fault and fault[0] in BUGS else None
             threading.Thread(target=front.serve_forever, daemon=True).start()
         rewritten = _LISTENING.sub(rb"\g<1>" + str(front.server_port).encode(), line) if match else line
         sys.stderr.buffer.write(rewritten)
@@ -107,6 +112,7 @@ class _Front(BaseHTTPRequestHandler):
     port: ClassVar[int] = 0
     alias: ClassVar[str] = ""
     fault: ClassVar[tuple[str, float] | None] = None
+    faulty: ClassVar[FaultyServer | None] = None
     answered: ClassVar[int] = 0
 
     def log_message(self, format: str, *args: object) -> None:
@@ -123,12 +129,15 @@ class _Front(BaseHTTPRequestHandler):
         if self.path != "/completion" or fault is None or not json.loads(body).get("stream"):
             self._pass_on(body)
             return
+        if self.faulty is not None:
+            self._with_bug(self.faulty, json.loads(body))
+            return
         kind, share = fault
         if kind == "penalty":
             request = json.loads(body)
             penalty = request["repeat_penalty"]
             weak = json.dumps(request | {"repeat_penalty": 1 + share * (penalty - 1)})
-            self._pass_on(weak.encode(), b'"repeat_penalty":%f' % penalty)
+            self._pass_on(weak.encode(), _PENALTY, b'"repeat_penalty":%f' % penalty)
             return
         number = _Front.answered
         _Front.answered += 1
@@ -137,15 +146,33 @@ class _Front(BaseHTTPRequestHandler):
         else:
             self._pass_on(body)
 
-    def _pass_on(self, body: bytes | None, reported: bytes = b"") -> None:
-        """`reported`: what the answer is to report of the penalty."""
+    def _with_bug(self, faulty: FaultyServer, request: dict[str, Any]) -> None:
+        ids, cancelled = request["prompt"], False
+        sent = faulty.begin(ids, cached=request["cache_prompt"])
+        if sent != tuple(ids):
+            print(f"proxy | fault: {self.alias}", file=sys.stderr, flush=True)
+        try:
+            if sent == LOOP:
+                answer = self._ask(request)
+                self._send_whole(request, answer, [0] * len(answer["tokens"]))
+            elif faulty.bug.reports_cached:
+                self._pass_on(json.dumps(request | {"prompt": sent}).encode())
+            else:
+                self._pass_on(json.dumps(request | {"prompt": sent}).encode(), _CACHED, b'"cache_n":0')
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = cancelled = True
+        finally:
+            faulty.end(ids, cancelled=cancelled)
+
+    def _pass_on(self, body: bytes | None, reports: re.Pattern[bytes] | None = None, reported: bytes = b"") -> None:
+        """`reported`: what the answer is to report in place of what matches `reports`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
             connection.request(self.command, self.path, body, self._passed_on())
             answer = connection.getresponse()
             self._head(answer.status, answer.getheader("Content-Type", "application/json"))
             for received in _blocks(answer):
-                block = _PENALTY.sub(reported, received) if reported else received
+                block = reports.sub(reported, received) if reports else received
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
             self.wfile.write(b"0\r\n\r\n")
 
@@ -162,6 +189,14 @@ class _Front(BaseHTTPRequestHandler):
         """Ask for the whole answer, spoil it, and send it as a stream of one piece."""
         answer = self._ask(body)
         ids, fault = self._spoilt(kind, body, answer["tokens"], number)
+        self._send_whole(body, answer, ids)
+        if fault and ids != answer["tokens"]:
+            line = json.dumps({"alias": self.alias, "number": number, "kind": kind, **fault})
+            with Path(os.environ["PROXY_TRUTH"]).open("a", encoding="utf-8") as truth:
+                truth.write(line + "\n")
+
+    def _send_whole(self, body: dict[str, Any], answer: dict[str, Any], ids: list[int]) -> None:
+        """Send an answer with these tokens as a stream of one piece."""
         text = self._post("/detokenize", {"tokens": ids})["content"].rstrip("\ufffd")
         last = answer | {"stop": True, "content": "", "tokens": [], "tokens_predicted": len(ids)}
         last["stop_type"] = "limit" if len(ids) >= body["n_predict"] else "eos"
@@ -171,10 +206,6 @@ class _Front(BaseHTTPRequestHandler):
             data = b"data: " + json.dumps(event).encode() + b"\n\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
-        if fault and ids != answer["tokens"]:
-            line = json.dumps({"alias": self.alias, "number": number, "kind": kind, **fault})
-            with Path(os.environ["PROXY_TRUTH"]).open("a", encoding="utf-8") as truth:
-                truth.write(line + "\n")
 
     def _spoilt(self, kind: str, body: dict[str, Any], ids: list[int], number: int) -> tuple[list[int], dict[str, Any]]:
         """Return the ids of the spoilt answer, and what was done at which token; nothing for one of a single token."""

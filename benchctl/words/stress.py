@@ -54,7 +54,14 @@ def conclusion(verdict: str, scenario: str, values: Mapping[str, Any]) -> str:
         "not exercised": _not_exercised,
         "control unstable": _unstable,
     }
-    return f"{scenario}, {STATES[scenario]}: {' '.join(parts[verdict](values))}"
+    sentences = parts[verdict](values)
+    if verdict in ("violation", "fails", "undetermined") and values["exercised"]["lacking"]:
+        sentences.append(f"Not seen: {_lacking(values)}.")
+    return f"{scenario}, {STATES[scenario]}: {' '.join(sentences)}"
+
+
+def _lacking(values: Mapping[str, Any]) -> str:
+    return listed(_LACKING[code] for code in values["exercised"]["lacking"])
 
 
 def _failures(values: Mapping[str, Any]) -> list[str]:
@@ -108,6 +115,7 @@ def _stable(values: Mapping[str, Any]) -> list[str]:
     exercised, largest = values["exercised"], values["largest"]
     cached = f", {exercised['cached']:,} tokens from the cache" if exercised["cached"] else ""
     crowd = f", up to {exercised['most_at_once']} at a time" if exercised["most_at_once"] > 1 else ""
+    longest = f", up to {exercised['longest']:,} tokens of prompt and answer" if exercised["longest"] else ""
     rejected = exercised["drafted"] - exercised["accepted"]
     near = f" Near-ties moved by at most {largest:.2g} nats." if largest is not None else ""
     noise = (
@@ -115,13 +123,13 @@ def _stable(values: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"{noise} in {exercised['requests']:,} requests and {values['units']} repeated prompts"
-        f"{cached}{crowd}, {rejected:,} rejected draft tokens.{near} It would be a violation from {values['needed']} "
-        "prompts on that changed in the arm alone."
+        f"{cached}{crowd}{longest}, {rejected:,} rejected draft tokens.{near} It would be a violation from "
+        f"{values['needed']} prompts on that changed in the arm alone."
     ]
 
 
 def _not_exercised(values: Mapping[str, Any]) -> list[str]:
-    return [f"{listed(_LACKING[code] for code in values['exercised']['lacking'])}."]
+    return [f"{_lacking(values)}."]
 
 
 def _unstable(values: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from benchctl.data.scores import read_scores, sha256_steps
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.rounds import read_rounds
 from benchmarks.bundled_runs import verified
-from benchmarks.keep import RESULTS, keep
+from benchmarks.keep import keep_more
 
 NAME = "replayed_faults"
 _TASK = re.compile(r"\| task (\d+) \|")
@@ -164,11 +164,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     options = parser.parse_args()
-    file = RESULTS / f"{NAME}.json"
-    rows: dict[str, dict[str, Any]] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
     for folder in options.runs:
-        rows |= rows_of(folder)
-    keep(NAME, dict(sorted(rows.items())))
+        keep_more(NAME, rows_of(folder))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ class Exercised(Result):
     """Tokens of prompts that came from the cache; `None`: not reported."""
     most_at_once: int
     """Answers that were decoded at the same time, at most, by benchctl's clock."""
+    longest: int | None = None
+    """Tokens of the longest prompt and its answer; `None`: not reported."""
     drafted: int | None
     accepted: int | None
     acceptance_alone: float | None
@@ -85,7 +87,7 @@ def exercised(
     lacking: list[Lacking] = [] if repeated else ["repeated"]
     if scenario in ("cache", "sessions", "long", "slot files") and not cached:
         lacking.append("cached")
-    lengths = [len(answer.prompt) + len(answer.token_ids or ()) for answer in all_answers]
+    lengths = [len(answer.prompt) + len(answer.token_ids or ()) for answer in all_answers if answer.prompt]
     seen: dict[ScenarioName, tuple[Lacking, bool]] = {
         "long": ("long", context is not None and max(lengths, default=0) >= NEAR * context),
         "completions": ("several", any((answer.completions or 0) > 1 for answer in all_answers)),
@@ -110,6 +112,7 @@ def exercised(
         errors=len(pairs) - len(sound),
         cached=cached,
         most_at_once=max(crowd, default=0),
+        longest=max(lengths, default=None),
         drafted=drafted,
         accepted=accepted,
         acceptance_alone=_acceptance(alone),

@@ -194,6 +194,11 @@ class Planner:
     def _prompt(self, index: int) -> tuple[Turn, ...]:
         return self._material.prompts[index % len(self._material.prompts)]
 
+    def _branch(self, index: int) -> tuple[Turn, ...]:
+        """Return a prompt that begins as another one does."""
+        *head, last = self._prompt(index)
+        return (*head, Turn(text=f"{last.text[: len(last.text) // 2]} {self._load(index).text[:40]}"))
+
     def _load(self, index: int) -> Turn:
         return Turn(text=self._material.load[index % len(self._material.load)])
 

@@ -56,8 +56,6 @@ class Scenarios(Planner):
         requests, clean = [], []
         for i in range(self._scaled(6, 2)):
             prompt, tokens = self._prompt(i), self._tokens
-            *head, last = prompt
-            branch = (*head, Turn(text=f"{last.text[: len(last.text) // 2]} {self._load(i).text[:40]}"))
 
             def ask(unit: str, turns: Iterable[Turn], tokens: int = tokens, i: int = i, **more: Any) -> Request:  # noqa: ANN401
                 return self._request("cache", turns, tokens, f"{unit} {i}", **more)
@@ -66,7 +64,7 @@ class Scenarios(Planner):
             answered = Turn(role="assistant", answer_of=first.id)
             longer = (*prompt, answered, self._load(i + 1))
             variants: list[tuple[str, tuple[Turn, ...], dict[str, Any]]] = [
-                ("branch", branch, {}),
+                ("branch", self._branch(i), {}),
                 ("prompt", prompt, {}),
                 ("shorter", prompt, {"drop": 7}),
                 ("longer", longer, {}),
@@ -78,7 +76,7 @@ class Scenarios(Planner):
             requests += [first, ask("prompt", prompt), *(ask(unit, turns, **more) for unit, turns, more in variants)]
             clean += [ask(unit, turns, cached=False, **more) for unit, turns, more in variants if unit != "prompt"]
         yield ProcessPlan(scenario="cache", name="cache", waves=(Wave(requests=tuple(requests)),))
-        yield ProcessPlan(scenario="cache", name="clean", waves=(Wave(requests=tuple(clean)),))
+        yield ProcessPlan(scenario="cache", name="cache clean", waves=(Wave(requests=tuple(clean)),))
 
     def crowd(self) -> Iterator[ProcessPlan]:
         """Yield fresh processes: slots first used in random order, prompts alone, then several at a time.
@@ -128,7 +126,7 @@ class Scenarios(Planner):
                 histories[i] += [Turn(role="assistant", answer_of=request.id), Turn(text=follow_up)]
             waves.append(Wave(requests=tuple(requests)))
         yield ProcessPlan(scenario="sessions", name="sessions", waves=tuple(waves))
-        yield ProcessPlan(scenario="sessions", name="clean", waves=(Wave(requests=tuple(clean)),))
+        yield ProcessPlan(scenario="sessions", name="sessions clean", waves=(Wave(requests=tuple(clean)),))
 
     def constraint(self) -> Iterator[ProcessPlan]:
         """Yield answers by a schema, up to a stop string and with log probabilities, among plain ones."""
@@ -151,7 +149,10 @@ class Scenarios(Planner):
         yield ProcessPlan(scenario="constraint", name="constraint", waves=tuple(waves))
 
     def cancel(self) -> Iterator[ProcessPlan]:
-        """Yield prompts before, while and after other requests are cancelled, early and late."""
+        """Yield prompts before, while and after other requests are cancelled, early and late.
+
+        Of these a third is long, and a third begins as the prompt does.
+        """
         rng = random.Random(f"{self._seed} cancel")  # noqa: S311 - a plan, no secret
         prompts = range(self._scaled(8, 3))
 
@@ -162,8 +163,9 @@ class Scenarios(Planner):
         for number in range(self._scaled(3, 2)):
             mixed = []
             for i in prompts:
-                other = self._part(number + i, 1200) if i % 3 == 0 else self._load(i + number)
-                mixed += [self._request("cancel", [other], 64, cancel_after=rng.choice((0, 1, 2, 5, 9, 17))), ask(i)]
+                others = ((self._part(number + i, 1200),), (self._load(i + number),), self._branch(i))
+                after = rng.choice((0, 1, 2, 5, 9, 17))
+                mixed += [self._request("cancel", others[(i + number) % 3], 64, cancel_after=after), ask(i)]
             waves += [Wave(requests=tuple(mixed), clients=2), Wave(requests=tuple(map(ask, prompts)))]
         yield ProcessPlan(scenario="cancel", name="cancel", waves=tuple(waves))
 

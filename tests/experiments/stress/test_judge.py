@@ -78,9 +78,22 @@ def changed(*names: str) -> Change:
     return change
 
 
-def test_equal_answers_are_stable() -> None:
+def test_equal_answers_are_stable_as_far_as_was_exercised() -> None:
     result = judged(answers(REPEATED))
     assert (result.verdict, result.units, result.changed, result.p) == ("stable", PROMPTS, 0, 1.0)
+    assert "up to 5 tokens of prompt and answer" in conclusion("stable", "canary", result.model_dump())
+
+
+def test_a_violation_says_which_cause_of_its_scenario_was_not_seen() -> None:
+    """As where a prompt is answered from another one's cache and the engine reports that nothing was cached."""
+
+    def uncached(name: str, answer: StressAnswer) -> None:
+        changed("r15")(name, answer)
+        answer.cached = 0
+
+    result = judged(answers(REPEATED, uncached), scenario="cache", gaps={"r15": 1.0})
+    assert (result.verdict, result.exercised.lacking) == ("violation", ["cached"])
+    assert "Not seen: nothing came from the prompt cache" in conclusion("violation", "cache", result.model_dump())
 
 
 def test_one_divergence_beyond_the_noise_is_a_violation() -> None:

@@ -74,6 +74,15 @@ def test_slots_are_first_used_in_different_orders() -> None:
     assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
 
 
+def test_cancelled_requests_share_their_beginning_with_prompts_that_are_asked_again() -> None:
+    for size in (1.0, 0.15):
+        requests = plan(size).of("cancel")
+        asked = {request.turns[0].text for request in requests if request.unit}
+        cancelled = [request.turns[0].text for request in requests if request.cancel_after is not None]
+        shared = [text for text in cancelled if any(text.startswith(other[: len(other) // 2]) for other in asked)]
+        assert len(cancelled) / 4 <= len(shared) <= len(cancelled) / 2
+
+
 def test_a_conversation_goes_on_from_the_servers_own_answers() -> None:
     later = next(request for request in plan().of("sessions") if len(request.turns) > 1)
     answered = next(turn.answer_of for turn in later.turns if turn.answer_of)
