@@ -82,7 +82,7 @@ def verify_stress(
     from benchctl.measurement.run import signals_interrupt
     from benchctl.recipes.from_options import RecipeOptions
 
-    wanted = StressSettings(_scenarios(only), seed, _seconds(budget))
+    wanted = StressSettings(*_scenarios(only), seed, _seconds(budget))
     if offline:
         folder = Path((subject or [""])[0])
         try:
@@ -112,6 +112,7 @@ def verify_stress(
                 "seed": test.plan.seed,
                 "size": test.plan.size,
                 "noise": test.noise,
+                "inapplicable": test.inapplicable,
                 "skipped": test.skipped,
                 "faults": [fault.model_dump() for fault in test.faults],
                 "results": [result.model_dump() for result in results],
@@ -125,8 +126,8 @@ def verify_stress(
         raise typer.Exit(1)
 
 
-def _scenarios(names: str | None) -> tuple[ScenarioName, ...]:
-    """Return the scenarios of `--only`, or the usual ones. Raises UsageError."""
+def _scenarios(names: str | None) -> tuple[tuple[ScenarioName, ...], frozenset[ScenarioName]]:
+    """Return the scenarios of `--only`, or the usual ones, and which are named themselves. Raises UsageError."""
     from benchctl.experiments.stress.plan import PRESSURE, SCENARIOS, USUAL
 
     words = [*USUAL] if names is None else [name.strip() for name in names.split(",")]
@@ -134,7 +135,8 @@ def _scenarios(names: str | None) -> tuple[ScenarioName, ...]:
     if unknown := [name for name in chosen if name not in SCENARIOS]:
         fix = f"Name: {', '.join(SCENARIOS)}; pressure stands for the last {len(PRESSURE)}."
         raise UsageError(f"There is no scenario {unknown[0]!r}.", where="--only", fix=fix)
-    return tuple(name for name in SCENARIOS if name in chosen)
+    named = () if names is None else words
+    return tuple(name for name in SCENARIOS if name in chosen), frozenset(name for name in SCENARIOS if name in named)
 
 
 def _seconds(duration: str) -> float:
@@ -180,8 +182,10 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
     out.say()
     names = dict.fromkeys(result.scenario for result in results)
     out.say(scope(names, test.noise, limit_of(test), test.noise_tokens), "dim")
+    for name, reason in test.inapplicable.items():
+        out.say(f"Not run: {name}. With this engine it cannot be: {reason}.", "yellow")
     if test.skipped:
-        out.say(f"Left out when the time was spent: {', '.join(test.skipped)}.", "yellow")
+        out.say(f"Left out when the time was spent (raise --budget): {', '.join(test.skipped)}.", "yellow")
     if test.unscored:
         out.say(f"Divergences were not scored: {test.unscored}", "yellow")
     out.say(f"Answers and logs: {folder}", "dim", whole=True)
@@ -229,7 +233,7 @@ def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> 
 
 def _print_reproduction(out: Printout, shortest: Reproduction) -> None:
     """Print the engine's command and a `curl` line a request."""
-    times = f"in {shortest.shown} of {shortest.attempts} attempts"
+    times = f"in {shortest.shown} of {shortest.attempts} attempts" if shortest.attempts else "not tried again"
     out.below(f"The shortest plan that still shows it ({times}; {shortest.shows[:200]}):")
     command = [{"{port}": "8080"}.get(word, word) for word in shortest.command]
     out.say(f"    {shlex.join(command)}", whole=True, most=20_000)

@@ -430,18 +430,24 @@ class ReplayingEngine(Protocol):
 class EngineInUse(Protocol):
     """An engine that can also be started with its own defaults: caches, slots and batches as people run it."""
 
+    @property
+    def unprovoked(self) -> Mapping[str, str]:
+        """Scenarios of a stress test that it cannot be put into, and why, each as the end of a sentence."""
+
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command of a cell without what benchctl sets for its measurement. Raises UsageError."""
 
 
-Pressure = Literal["slot files", "context shift", "small cache"]
+Pressure = Literal["slot files", "context shift", "small cache", "preemption"]
 """What an engine is put under by arguments of its own: slots are saved to files, a full context is shifted, one small
-cache serves all slots."""
+cache serves all slots, a small cache has running requests put back."""
+Counted = Literal["cached tokens", "preemptions", "evictions", "rounds", "drafted", "accepted", "running"]
+"""What a server counts over all its requests; `running` is how many it is answering now."""
 
 
 @runtime_checkable
 class EngineUnderPressure(EngineInUse, Protocol):
-    """An engine that has such arguments. Its server is a `ServerUnderPressure`."""
+    """An engine that has such arguments."""
 
     def options_under(self, pressure: Pressure, folder: Path, cells: int) -> tuple[str, ...]:
         """Return what is added to a command of `launch_in_use`. `folder`: for slot files; `cells`: tokens of the cache.
@@ -478,6 +484,9 @@ class ServerInUse(Server, Protocol):
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return path and JSON of an unstreamed request for the answer that `complete`, or `listed`, returns."""
 
+    def counted(self) -> Mapping[Counted, int]:
+        """Return what its counters or its log report since its start, and only that. Raises EngineError."""
+
     async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken] | None:
         """Answer with the log probabilities of each token and of so many likeliest ones; `None` where benchctl cannot
         read them. Raises EngineError."""
@@ -485,7 +494,7 @@ class ServerInUse(Server, Protocol):
 
 @runtime_checkable
 class ServerUnderPressure(ServerInUse, Protocol):
-    """A server whose slots can be saved, and whose cache can get too small. Every method raises EngineError."""
+    """A server that answers a request several times, and whose slots can be saved. Every method raises EngineError."""
 
     def for_several(self, prompt: Rendered, count: int) -> Rendered:
         """Return a prompt that is answered so many times, for `request_of`."""
@@ -498,9 +507,6 @@ class ServerUnderPressure(ServerInUse, Protocol):
 
     async def move_slot(self, action: Literal["save", "restore"], slot: int, name: str) -> int:
         """Do that; return how many tokens were saved or restored."""
-
-    def evicted(self) -> int | None:
-        """Return how often it has dropped what an idle slot held so far; `None` where it does not report that."""
 
 
 class Comparer(Protocol):

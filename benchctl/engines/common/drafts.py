@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 
 from benchctl.data.counts import DraftCounts, contradicted, number
-from benchctl.engines.base import Ledger
+from benchctl.engines.base import Counted, Ledger
 from benchctl.engines.common.wire import count_in, counts_in
 
 _SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
@@ -64,6 +64,12 @@ def read_total(text: str, name: str) -> int | None:
     counts = [count for _, count in _series(text, name)]
     valid = [count for count in counts if count is not None]
     return sum(valid) if valid and len(valid) == len(counts) else None
+
+
+def read_totals(text: str, series: Mapping[Counted, str]) -> dict[Counted, int]:
+    """Return the totals of the series that are there, by what they count."""
+    totals = {counted: read_total(text, name) for counted, name in series.items()}
+    return {counted: total for counted, total in totals.items() if total is not None}
 
 
 def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:

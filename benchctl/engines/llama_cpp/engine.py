@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from benchctl.engines.base import EngineFault, Launch, Pass, Pressure
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
@@ -167,6 +168,10 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         env = engine_environment(os.environ, added)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *added), overlapping=arm.overlapping)
 
+    unprovoked: Mapping[str, str] = MappingProxyType(
+        {"preemption": "llama-server puts no request back: one that finds no room fails, as in `small cache`"}
+    )
+
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command with llama-server's own defaults. Raises UsageError for ik_llama.cpp."""
         probe = self._probe
@@ -184,7 +189,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             "context shift": ("--context-shift", "-np", "1", "-c", str(cells)),
             "small cache": ("--kv-unified", "-np", "4", "-c", str(cells), *self._keeping_idle_slots),
         }
-        name, *_ = chosen = options[pressure]
+        name, *_ = chosen = options[pressure]  # `preemption` is among the `unprovoked`
         if name not in self._probe.facts:
             raise UsageError(f"This llama-server has no {name}.", where=str(self._probe.program))
         return chosen

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Attestation, Completion, Launch, Ledger, ListedToken, MemoryReport, Progress, Rendered
+from benchctl.engines.base import (
+    Attestation,
+    Completion,
+    Counted,
+    Launch,
+    Ledger,
+    ListedToken,
+    MemoryReport,
+    Progress,
+    Rendered,
+)
 from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.drafts import read_counters, read_drafts, wait_until
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
@@ -278,9 +288,9 @@ class LlamaServer(LaunchedServer):
         answer = await asyncio.to_thread(self.http.post, path, body, self._spec.request_timeout_s)
         return count_in(answer.get("n_saved" if action == "save" else "n_restored"), 2**31) or 0
 
-    def evicted(self) -> int:
+    def counted(self) -> dict[Counted, int]:
         """Count the log's lines of idle slots that were cleared for others."""
-        return sum("purging slot" in line for line in self._log())
+        return {"evictions": sum("purging slot" in line for line in self._log())}
 
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt with or without llama-server's prompt cache, which is on by default."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, get_args
 
-from benchctl.engines.base import Capabilities, Launch, Rendered, Scorer, Scores
+from benchctl.engines.base import Capabilities, Launch, Pressure, Rendered, Scorer, Scores
 from benchctl.engines.common.completion_stream import first_choice
 from benchctl.engines.common.endpoint import LEAST_CONTEXT, EndpointTarget, as_sent
 from benchctl.engines.common.http import HttpClient
@@ -214,6 +215,12 @@ class OpenAiEngine:
             depth = "" if arm.speculation.max is None else f" up to {arm.speculation.max} tokens"
             speculation = f"{' + '.join(arm.speculation.types)}{depth}"
         return EndpointLaunch((), {}, url=url, overlapping=arm.overlapping, model=model, speculation=speculation)
+
+    unprovoked: Mapping[str, str] = MappingProxyType(
+        dict.fromkeys(
+            ("completions", *get_args(Pressure)), "benchctl does not start an endpoint, so it cannot give it arguments"
+        )
+    )
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the same endpoint, which has its own defaults already, for several requests at a time."""

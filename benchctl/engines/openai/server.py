@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Launch, Ledger, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Counted, Launch, Ledger, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import (
     CompletionReader,
     StreamedAnswer,
@@ -212,6 +212,10 @@ class EndpointServer:
             "vllm": {"cache_salt": "benchctl" if cached else uuid.uuid4().hex},
         }
         return replace(prompt, settings=prompt.settings | chosen.get(self._at_start.family or "", {}))
+
+    def counted(self) -> dict[Counted, int]:
+        """Return nothing: others may use the endpoint, too."""
+        return {}
 
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return the request."""

@@ -42,8 +42,13 @@ _RESERVED = reserved(
 """Options that benchctl itself relies on, and the recipe's key for each."""
 
 
-def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of a cell; `{port}` stands for the port."""
+def command_line(
+    python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair, *, in_use: bool = False
+) -> tuple[str, ...]:
+    """Return the whole command of a cell; `{port}` stands for the port.
+
+    `in_use`: the cache and the requests at a time are SGLang's own defaults, unless the recipe writes them.
+    """
     settings = [
         *("--model-path", str(models.target.path)),
         *("--served-model-name", MODEL_NAME),
@@ -51,10 +56,12 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
         *("--port", "{port}"),
         *("--context-length", str(engine.context)),
         *("--dtype", engine.dtype),
-        *("--max-running-requests", str(arm.concurrency)),
+        *(() if in_use and arm.concurrency == 1 else ("--max-running-requests", str(arm.concurrency))),
         *("--random-seed", "0"),
     ]
-    if not engine.prefix_caching:
+    if in_use:
+        settings.append("--enable-metrics")
+    if not engine.prefix_caching and not (in_use and "prefix_caching" not in engine.model_fields_set):
         settings.append("--disable-radix-cache")
     if engine.device != "auto":
         settings += ["--device", DEVICES[engine.device]]

@@ -20,9 +20,9 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
-from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
+from benchctl.engines.base import Capabilities, Launch, Ledger, Pressure, Scores
 from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
@@ -97,11 +97,25 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
+        return self._launch(arm, models, in_use=False)
+
+    unprovoked: Mapping[str, str] = MappingProxyType(
+        dict.fromkeys(
+            ("completions", *get_args(Pressure)), "benchctl has no arguments of SGLang that would put it under pressure"
+        )
+        | {"constraint": "benchctl sends SGLang no schemas"}
+    )
+
+    def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the same with SGLang's own defaults. Never run: mapped from SGLang's source."""
+        return self._launch(arm, models, in_use=True)
+
+    def _launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool) -> Launch:
         probe, cpu = self._probe, self._spec.device == "cpu"
-        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models)
+        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models, in_use=in_use)
         settings = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
         env = engine_environment(os.environ, settings)
-        return Launch(argv, env, set_by_us=tuple(settings), overlapping=arm.overlapping)
+        return Launch(argv, env, set_by_us=tuple(settings), overlapping=in_use or arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""

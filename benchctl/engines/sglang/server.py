@@ -9,16 +9,18 @@ that fails has its launcher kill all of them with SIGKILL: status 137 is not mem
 
 from __future__ import annotations
 
+import asyncio
 import math
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Counted, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import StreamedAnswer, completed
-from benchctl.engines.common.drafts import Tally, verified_ledger
+from benchctl.engines.common.drafts import Tally, read_totals, verified_ledger
 from benchctl.engines.common.launched_server import (
     MODEL_NAME,
     LaunchedServer,
@@ -32,7 +34,7 @@ from benchctl.engines.common.launched_server import (
 from benchctl.engines.common.log import READ_THE_LOG, Reason, clean, first_reason, hide, read_causes
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import AnswerReader
-from benchctl.engines.common.wire import count_in, ids_in, protocol_error
+from benchctl.engines.common.wire import count_in, id_of, ids_in, logprob_of, protocol_error
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import CachingEngineSpec
@@ -40,6 +42,15 @@ from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
 _KNOWN = read_causes(Path(__file__).with_name("causes.txt"))["known"]
+
+
+_COUNTED: dict[Counted, str] = {
+    "cached tokens": "sglang:cached_tokens_total",
+    "preemptions": "sglang:num_retracted_requests_total",
+    "evictions": "sglang:evicted_tokens_total",
+    "running": "sglang:num_running_reqs",
+}
+"""Its series by what they count, as SGLang's source names them; never read from a running one."""
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
@@ -88,7 +99,7 @@ class SglangServer(LaunchedServer):
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         with self._tally.request():
-            body = generate_body(prompt.token_ids, sampling)
+            body = generate_body(prompt.token_ids, sampling) | prompt.settings
             streamed = await self._stream("/generate", body, GenerateReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
         ledger = verified_ledger(answer.extra, counted=self._counted)
@@ -96,6 +107,46 @@ class SglangServer(LaunchedServer):
         cached = count_in(answer.extra.get("cached_tokens"), 2**31)
         self._cached += cached or 0
         return replace(completed(streamed, ledger), cached_tokens=cached)
+
+    @property
+    def slots(self) -> int | None:
+        """How many requests it answers at a time is not read."""
+        return None
+
+    @property
+    def slot_context(self) -> int | None:
+        """As it was told."""
+        return self.context
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return a prompt that may share cached tokens with others, or none (`extra_key`); SGLang has no slots."""
+        return prompt if cached else replace(prompt, settings=prompt.settings | {"extra_key": uuid.uuid4().hex})
+
+    def counted(self) -> dict[Counted, int]:
+        """Read the counters of `/metrics`, those that this SGLang has. Raises EngineError."""
+        return read_totals(self.http.get("/metrics").text, _COUNTED)
+
+    def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
+        """Return the request."""
+        body = generate_body(prompt.token_ids, sampling, stream=False) | prompt.settings
+        listing = {"return_logprob": True, "top_logprobs_num": likeliest} if likeliest else {}
+        return "/generate", body | listing
+
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken]:
+        """Answer with `return_logprob`. Raises EngineError."""
+        path, body = self.request_of(prompt, sampling, likeliest)
+        answer = await asyncio.to_thread(self.http.post, path, body, self.timeout_s)
+        try:
+            meta = answer["meta_info"]
+            pairs = zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+            return [
+                ListedToken(
+                    id_of(token), logprob_of(value), {id_of(other): logprob_of(p) for p, other, *_ in likeliest_ones}
+                )
+                for (value, token, *_), likeliest_ones in pairs
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise protocol_error("The engine returned no log probabilities of its tokens.") from None
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; the evidence is `/server_info`, and the figures of its answers."""
@@ -107,8 +158,8 @@ class SglangServer(LaunchedServer):
         return attest(self._requested, info, self._tally, drafted=drafts, caching=caching, cached=cached)
 
 
-def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, Any]:
-    """Return the JSON of a streamed `/generate` request; what the model's own settings would fill in is written."""
+def generate_body(token_ids: tuple[int, ...], sampling: Sampling, *, stream: bool = True) -> dict[str, Any]:
+    """Return the JSON of a `/generate` request; what the model's own settings would fill in is written."""
     return {
         "input_ids": list(token_ids),
         "sampling_params": {
@@ -123,7 +174,7 @@ def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, A
             "ignore_eos": sampling.ignore_eos,
             "sampling_seed": sampling.seed,
         },
-        "stream": True,
+        "stream": stream,
     }
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
-from benchctl.engines.base import Capabilities, Launch, ReplayedToken, Scores
+from benchctl.engines.base import Capabilities, Launch, Pressure, ReplayedToken, Scores
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
@@ -245,6 +245,17 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         env = {**launch.env, KEY_VARIABLE: access.key}
         process = EngineProcess(argv, env, log_path, access)
         return self._healthy(TransformersServer(process, access.url(port), self._spec, argv))
+
+    unprovoked: Mapping[str, str] = MappingProxyType(
+        dict.fromkeys(("cache", "sessions", "long"), "benchctl's server reads every prompt anew, without a cache")
+        | {"crowd": "benchctl's server answers one request at a time"}
+        | {"constraint": "benchctl's server takes no schema and no stop string"}
+        | dict.fromkeys(("completions", *get_args(Pressure)), "benchctl's server has no such setting")
+    )
+
+    def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the command of a cell, which sets nothing for a measurement."""
+        return self.launch(arm, models)
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> TransformersScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from benchctl.data.counts import steps_contradiction
-from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Counted, Ledger, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, conclude, drafted_nothing
@@ -170,10 +170,9 @@ class TransformersServer(LaunchedServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
-        settings = sampling.model_dump(include=_SETTINGS)
-        body = {"prompt": list(prompt.token_ids), **settings, **constraints_of(sampling)}
+        path, body = self.request_of(prompt, sampling)
         with self._tally.request():
-            streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
+            streamed = await self._stream(path, body, CompletionReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
         tokens = len(answer.ids)
         if answer.completion_tokens != tokens:
@@ -196,6 +195,31 @@ class TransformersServer(LaunchedServer):
             engine_decode_s=sum(decoding.values()) if prompt_s is not None and tokens > 1 else None,
             phase_s=decoding or None,
         )
+
+    slots = 1
+    """It answers one request at a time."""
+
+    @property
+    def slot_context(self) -> int | None:
+        """As it was told."""
+        return self.context
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return the prompt: there is neither a cache nor a slot."""
+        return prompt
+
+    def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
+        """Return the request; its answers are streamed."""
+        settings = sampling.model_dump(include=_SETTINGS)
+        return "/v1/completions", {"prompt": list(prompt.token_ids), **settings, **constraints_of(sampling)}
+
+    def counted(self) -> dict[Counted, int]:
+        """Return nothing: all that it counts is in its answers."""
+        return {}
+
+    async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken] | None:
+        """Return nothing: its answers list no log probabilities."""
+        return None
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now."""

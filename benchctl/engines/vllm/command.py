@@ -54,9 +54,11 @@ def command_line(
 ) -> tuple[str, ...]:
     """Return the whole command of a cell; `{port}` stands for the port.
 
-    `in_use`: the prefix cache and, where the recipe names none, the requests at a time are vLLM's own defaults.
+    `in_use`: the prefix cache and the requests at a time are vLLM's own defaults, unless the recipe writes them.
     """
-    caching = [] if in_use else [["--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"]]
+    default = in_use and "prefix_caching" not in engine.model_fields_set
+    prefix_caching = "--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"
+    caching = [] if default else [[prefix_caching]]
     settings = [
         ["--host", "127.0.0.1"],
         ["--port", "{port}"],

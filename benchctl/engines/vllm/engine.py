@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchctl.engines.base import Capabilities, Launch, Ledger, Scores
+from benchctl.engines.base import Capabilities, Launch, Ledger, Pressure, Scores
 from benchctl.engines.common.drafts import counted_since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
@@ -214,6 +215,8 @@ def _identity(distributions: Mapping[str, Mapping[str, str | None]]) -> dict[str
     }
 
 
+PRESSED_BLOCK = 32
+"""Tokens of a block under pressure: vLLM's own 128 on a CPU are more than an answer grows by."""
 MAX_LOGPROBS = 2000
 """A scorer requests so many: where answers diverge, the arm's token may be far down the list."""
 
@@ -266,6 +269,25 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the same with vLLM's own defaults; see `benchctl.engines.base.EngineInUse`."""
         return self._launch(arm, models, in_use=True)
+
+    unprovoked: Mapping[str, str] = MappingProxyType(
+        {
+            "completions": "vLLM gives a greedy request one answer only",
+            "slot files": "vLLM saves no requests to files",
+            "context shift": "vLLM does not shift a context",
+            "small cache": "vLLM has no slots, and `preemption` fills its cache",
+        }
+    )
+
+    def options_under(self, pressure: Pressure, folder: Path, cells: int) -> tuple[str, ...]:
+        """Return what makes the cache hold about `cells` tokens: a request that finds no block puts another one back.
+
+        Of the blocks vLLM keeps one for itself, and it refuses a cache that could not hold the longest request.
+        """
+        del pressure, folder  # there is only one: see `unprovoked`
+        blocks = math.ceil(cells / PRESSED_BLOCK)
+        small = ("--block-size", PRESSED_BLOCK, "--num-gpu-blocks-override", blocks + 1, "--max-model-len", cells)
+        return tuple(map(str, small))
 
     def _launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool) -> Launch:
         probe = self._probe

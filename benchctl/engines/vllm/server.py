@@ -12,9 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Ledger, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Counted, Ledger, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
-from benchctl.engines.common.drafts import counted_since, read_counters, read_total, step_ledger, wait_until
+from benchctl.engines.common.drafts import (
+    counted_since,
+    read_counters,
+    read_total,
+    read_totals,
+    step_ledger,
+    wait_until,
+)
 from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, check_tools
 from benchctl.engines.common.log import Reason, first_reason, read_causes, read_log
 from benchctl.engines.common.process import EngineProcess
@@ -27,6 +34,15 @@ from benchctl.recipes.schema import Sampling
 
 _STEPS = "vllm:iteration_tokens_total_count"
 """A histogram of tokens a step, whose count is the number of steps of the engine."""
+_COUNTED: dict[Counted, str] = {
+    "cached tokens": "vllm:prefix_cache_hits_total",
+    "preemptions": "vllm:num_preemptions_total",
+    "rounds": "vllm:spec_decode_num_drafts_total",
+    "drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+    "running": "vllm:num_requests_running",
+}
+"""Its series by what they count (vLLM 0.32: `v1/metrics/loggers.py`, `v1/spec_decode/metrics.py`)."""
 _DEAD = re.compile(r"EngineCore|EngineDeadError")
 """How an engine reports that it is dead, some 0.3 s before `/health` does."""
 _HEALTH_TIMEOUT_S = 30.0
@@ -121,6 +137,10 @@ class VllmServer(LaunchedServer):
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt that may share cached blocks with others, or none; vLLM has no slots."""
         return prompt if cached else replace(prompt, settings=prompt.settings | {"cache_salt": uuid.uuid4().hex})
+
+    def counted(self) -> dict[Counted, int]:
+        """Read the counters of `/metrics`, those that this vLLM has. Raises EngineError."""
+        return read_totals(self.http.get("/metrics").text, _COUNTED)
 
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return the request."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from benchctl.analysis.result import Result
-from benchctl.experiments.stress.plan import Request, ScenarioName
+from benchctl.experiments.stress.plan import CLIENTS, Request, ScenarioName
 from benchctl.experiments.stress.stored import StressAnswer
 
 FEWEST_REJECTED = 0.3
@@ -26,6 +27,7 @@ Lacking = Literal[
     "restored",
     "shifted",
     "evicted",
+    "preempted",
 ]
 """Which cause was not seen."""
 
@@ -47,6 +49,8 @@ class Exercised(Result):
     """Of the first answers to each request that no other answer overlapped."""
     acceptance: float | None
     """Of all other answers."""
+    counted: dict[str, int]
+    """What the engine itself counted in all processes of the scenario: see `engines.base.Counted`."""
     lacking: list[Lacking]
     """Empty where every cause of the scenario was seen."""
 
@@ -62,12 +66,12 @@ def exercised(
     answers: Mapping[str, StressAnswer],
     slots: int | None,
     context: int | None = None,
-    evicted: int | None = None,
+    counted: Mapping[str, int] = MappingProxyType({}),
 ) -> Exercised:
     """Return what the answers of an arm show. `None`: not known.
 
     `slots`: answers that the engine decodes at a time; `context`: tokens of the longest prompt and its answer;
-    `evicted`: how often it dropped what an idle slot held.
+    `counted`: what its own counters report.
     """
     pairs = [(request, answers[request.id]) for request in requests if request.id in answers]
     sound = [(request, answer) for request, answer in pairs if answer.error is None]
@@ -84,6 +88,7 @@ def exercised(
         (alone if first and at_once == 1 else later).append(answer)
     drafted, accepted = (_sum(getattr(answer, name) for answer in all_answers) for name in ("drafted", "accepted"))
     cached = _sum(answer.cached for answer in all_answers)
+    cached = counted.get("cached tokens") if cached is None else cached
     lacking: list[Lacking] = [] if repeated else ["repeated"]
     if scenario in ("cache", "sessions", "long", "slot files") and not cached:
         lacking.append("cached")
@@ -93,11 +98,13 @@ def exercised(
         "completions": ("several", any((answer.completions or 0) > 1 for answer in all_answers)),
         "slot files": ("restored", any(answer.restored for answer in all_answers)),
         "context shift": ("shifted", context is not None and max(lengths, default=0) > context),
-        "small cache": ("evicted", bool(evicted)),
+        "small cache": ("evicted", counted.get("evictions", 0) > 0),
+        "preemption": ("preempted", counted.get("preemptions", 0) > 0),
     }
     if scenario in seen and not seen[scenario][1]:
         lacking.append(seen[scenario][0])
-    if scenario in ("crowd", "small cache") and max(crowd, default=0) < 2:
+    at_once = min(max(crowd, default=0), counted.get("running", CLIENTS))
+    if scenario in ("crowd", "small cache", "preemption") and at_once < 2:
         lacking.append("crowd")
     if scenario == "constraint" and not any(request.by_schema and answer.drafted for request, answer in sound):
         lacking.append("constrained")
@@ -117,6 +124,7 @@ def exercised(
         accepted=accepted,
         acceptance_alone=_acceptance(alone),
         acceptance=_acceptance(later),
+        counted=dict(counted),
         lacking=lacking,
     )
 

@@ -200,7 +200,7 @@ class _Cell:
                 side.answers,
                 test.slots,
                 test.contexts.get(self._scenario),
-                side.evicted.get(self._scenario),
+                side.counted.get(self._scenario, {}),
             )
             for side in (self._arm, self._control)
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchctl.engines.base import EngineInUse, EngineUnderPressure, Launch
+from benchctl.engines.base import EngineInUse, Launch
 from benchctl.errors import UsageError
-from benchctl.experiments.stress.plan import PRESSURE, Material, Plan, Request, ScenarioName, turns_of
+from benchctl.experiments.stress.plan import Material, Plan, Request, ScenarioName, turns_of
 from benchctl.experiments.stress.scenarios import make_plan
 from benchctl.measurement.plan import by_turns
 from benchctl.measurement.prepare import Prepared
@@ -18,7 +18,9 @@ from benchctl.recipes.schema import Recipe
 SIZES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
 """Shares of the full plan; the largest that fits the budget is taken."""
 READ_CHARS, READ_TOKENS = 1500, 9.6
-"""Reading a prompt of up to so many characters is taken to last as long as so many tokens of a short answer."""
+"""Where it is not measured, reading so many characters is taken to last as long as so many tokens of a short answer."""
+SLACK = 0.85
+"""The share of the time that a plan may need by this reckoning."""
 ARM_COST = 1.5
 """Time of an arm's answer over the control's, as it is planned with."""
 
@@ -28,6 +30,8 @@ class StressSettings:
     """What a stress test is asked for."""
 
     scenarios: tuple[ScenarioName, ...]
+    named: frozenset[ScenarioName] = frozenset()
+    """Those of them that must be possible with the engine; others are left out where they are not."""
     seed: int = 1
     budget_s: float = 600.0
 
@@ -47,9 +51,8 @@ def stressed_recipe(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update=changes)
 
 
-def in_use(prepared: Prepared, scenarios: Sequence[ScenarioName]) -> dict[str, Launch]:
+def in_use(prepared: Prepared) -> dict[str, Launch]:
     """Return how each arm is started with its engine's own defaults. Raises UsageError where it cannot be."""
-    pressed = not {*PRESSURE}.isdisjoint(scenarios)
     launches = {}
     for arm in prepared.recipe.arms:
         setup = prepared.setup_of(arm.name)
@@ -57,33 +60,53 @@ def in_use(prepared: Prepared, scenarios: Sequence[ScenarioName]) -> dict[str, L
             kind = setup.capabilities.kind
             fix = "Start two servers, without speculation and with it: --url URL --arm-url URL."
             raise UsageError(f"benchctl starts {kind} for measuring only.", where="engine.kind", fix=fix)
-        if pressed and not isinstance(setup.engine, EngineUnderPressure):
-            message = f"benchctl does not put {setup.capabilities.kind} under pressure."
-            raise UsageError(message, where="--only", fix="Leave the scenarios of pressure out.")
         launches[arm.name] = setup.engine.launch_in_use(arm, setup.models)
     return launches
 
 
-def largest_plan(
-    settings: StressSettings, material: Material, arms: int, startup_s: float, token_s: float, left_s: float
-) -> Plan:
-    """Return the largest plan that fits into `left_s` seconds, else the smallest there is.
+def inapplicable(prepared: Prepared, settings: StressSettings) -> dict[str, str]:
+    """Return the scenarios that an arm's engine cannot be put into, and why.
 
-    `startup_s`: a start of the control; `token_s`: what its short answers take for a token, reading included.
+    Raises UsageError where such a one is named, or none is left.
     """
+    reasons: dict[str, str] = {}
+    for arm in prepared.recipe.arms:
+        engine = prepared.setup_of(arm.name).engine
+        if isinstance(engine, EngineInUse):
+            reasons |= {name: engine.unprovoked[name] for name in settings.scenarios if name in engine.unprovoked}
+    for name, reason in reasons.items():
+        if name in settings.named or len(reasons) == len(settings.scenarios):
+            raise UsageError(f"There is no {name} with this engine: {reason}.", where="--only", fix="Leave it out.")
+    return reasons
+
+
+def largest_plan(
+    scenarios: Sequence[ScenarioName], seed: int, material: Material, arms: int, cost: Cost, left_s: float
+) -> Plan:
+    """Return the largest plan that fits into `left_s` seconds, else the smallest there is."""
     for size in SIZES:
-        plan = make_plan(settings.scenarios, settings.seed, size, material)
-        requests = [request for process in plan.processes for request in process.requests]
-        seconds = startup_s * len(plan.processes) + token_s * sum(map(_weight, requests))
-        if seconds * (1 + ARM_COST * arms) <= 0.7 * left_s:
+        plan = make_plan(scenarios, seed, size, material)
+        answers_s = sum(cost.answer_s(request) for process in plan.processes for request in process.requests)
+        if cost.startup_s * len(plan.processes) * (1 + arms) + answers_s * (1 + ARM_COST * arms) <= SLACK * left_s:
             break
     return plan
 
 
-def _weight(request: Request) -> float:
-    """Return how many tokens of a short answer a request takes the time of: reading its prompt, and decoding."""
-    read = max(1.0, sum(len(turn.text) for turn in request.turns) / READ_CHARS)
-    return READ_TOKENS * read + 0.7 * request.tokens
+@dataclass(frozen=True)
+class Cost:
+    """What the control takes, in seconds."""
+
+    startup_s: float
+    token_s: float
+    """For a token of its short answers, reading included."""
+    read_s: float | None = None
+    """For reading `READ_CHARS` characters; `None`: not measured."""
+
+    def answer_s(self, request: Request) -> float:
+        """Return what a request takes: reading its prompt, and decoding."""
+        chars = sum(len(turn.text) for turn in request.turns)
+        read_s = READ_TOKENS * self.token_s if self.read_s is None else self.read_s
+        return max(READ_TOKENS * self.token_s, read_s * chars / READ_CHARS) + 0.7 * request.tokens * self.token_s
 
 
 def material_of(prepared: Prepared) -> Material:

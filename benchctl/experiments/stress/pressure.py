@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from benchctl.experiments.stress.plan import Planner, ProcessPlan, Request, ScenarioName, Turn, Wave
+from benchctl.experiments.stress.plan import CLIENTS, Planner, ProcessPlan, Request, ScenarioName, Turn, Wave
 
 SMALLEST = 256
 """Tokens of a context that answers outgrow; engines round a cache up to a multiple."""
@@ -70,6 +70,20 @@ class PressureScenarios(Planner):
         alone = Wave(requests=tuple(requests[: len(prompts)]))
         crowd = Wave(requests=tuple(requests[len(prompts) :]), clients=IN_FLIGHT)
         yield ProcessPlan(scenario="small cache", name="small cache", waves=(alone, crowd), cells=cells)
+
+    def preemption(self) -> Iterator[ProcessPlan]:
+        """Yield prompts alone and several at a time in a cache that has room for two prompts, but not their answers."""
+        length, tokens = 600, 3 * self._tokens
+        prompts = range(self._scaled(6, 4))
+        requests = [
+            self._request("preemption", [self._part(i, length)], tokens, f"prompt {i}")
+            for _ in range(3)
+            for i in prompts
+        ]
+        alone = Wave(requests=tuple(requests[: len(prompts)]))
+        waves = (alone, Wave(requests=tuple(requests[len(prompts) :]), clients=CLIENTS))
+        cells = math.ceil(IN_FLIGHT * length / self._material.token_chars + tokens)
+        yield ProcessPlan(scenario="preemption", name="preemption", waves=waves, cells=cells)
 
     def _process(self, name: ScenarioName, requests: list[Request], cells: int | None = None) -> ProcessPlan:
         return ProcessPlan(scenario=name, name=name, waves=(Wave(requests=tuple(requests)),), cells=cells)

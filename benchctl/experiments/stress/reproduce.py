@@ -21,15 +21,15 @@ TRIES = 3
 ATTEMPTS = 5
 """Attempts at the shortest plan, which tell how often it shows the fault."""
 Start = Callable[[str], ServerInUse]
-MakeSender = Callable[[ServerInUse, Played], Sender]
+MakeSender = Callable[[ServerInUse, Played, float], Sender]
 Gap = Callable[[StressAnswer, Divergence], float | None]
 """Scores a divergence on the target: see `Divergence.gap`."""
 
 
 def reproduce(
-    test: StressTest, result: ScenarioResult, start: Start, make_sender: MakeSender, gap: Gap, seconds: float
+    test: StressTest, result: ScenarioResult, start: Start, make_sender: MakeSender, gap: Gap, until: float
 ) -> Reproduction | None:
-    """Return the shortest plan found within so many seconds; `None` where the fault does not show again.
+    """Return the shortest plan found until then (`time.perf_counter`); `None` where the fault does not show again.
 
     Raises EngineError where the engine cannot be started.
     """
@@ -41,7 +41,7 @@ def reproduce(
         request = result.shown.request
     else:
         return None
-    return _Search(test, result, request, start, make_sender, gap, time.monotonic() + seconds).run()
+    return _Search(test, result, request, start, make_sender, gap, until).run()
 
 
 class _Search:
@@ -79,10 +79,10 @@ class _Search:
         names = [member.id for wave in self._waves for member in wave.requests]
         if not self._shows(names):
             return None
-        shrink(names, lambda some: time.monotonic() < self._until and self._shows(some))
+        shrink(names, lambda some: self._time_left and self._shows(some))
         shortest, sent, together, shown = self._played, self._sent, self._together, self._shown
         command = next(arm.argv for arm in self._test.manifest.arms if arm.name == self._result.arm)
-        rate = [self._shows(shortest, tries=1) for _ in range(ATTEMPTS)]
+        rate = [self._shows(shortest, tries=1) for _ in range(ATTEMPTS) if self._time_left]
         return Reproduction(
             arm=self._result.arm,
             scenario=self._result.scenario,
@@ -94,13 +94,17 @@ class _Search:
             shown=sum(rate),
         )
 
+    @property
+    def _time_left(self) -> bool:
+        return time.perf_counter() < self._until
+
     def _shows(self, names: Sequence[str], tries: int = TRIES) -> bool:
         """Whether the fault shows with these requests alone, in any of a few attempts; keeps what was sent."""
         waves = only(self._waves, names)
         for _ in range(tries if any(wave.clients > 1 for wave in waves) else 1):
             played = Played(answers=dict(self._earlier))
             with running(self._start(self._result.arm)) as server:
-                sender = self._make_sender(server, played)
+                sender = self._make_sender(server, played, self._until)
                 asyncio.run(sender.play(waves))
             requests = [member for wave in waves for member in wave.requests if member.id in played.answers]
             for number, member in enumerate(requests, start=1):

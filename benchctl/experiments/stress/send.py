@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,10 @@ PREFILL_S = 0.02
 """When a request is cancelled that is to be cancelled before its first token."""
 
 
+WATCH_S = 0.1
+"""Between two looks at how many requests the engine is answering."""
+
+
 @dataclass
 class Sender:
     """Sends requests to a server that has just started."""
@@ -35,6 +40,8 @@ class Sender:
     """Of the same arm so far; the new ones are added."""
     began: float = 0.0
     """Seconds of `time.perf_counter` that the answers' times are counted from."""
+    until: float = math.inf
+    """Seconds of `time.perf_counter` from which on nothing more is sent."""
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Path and JSON of every request, unstreamed."""
     together: list[int] = field(default_factory=list)
@@ -44,6 +51,10 @@ class Sender:
     _without_ids: list[tuple[StressAnswer, Rendered, Sampling, Completion]] = field(default_factory=list)
     over: bool = False
     """Whether the engine has ended, or answers no more."""
+    late: int = 0
+    """Requests that were not sent because the time was up."""
+    running: int | None = None
+    """The most requests that the engine reported to be answering, where it does."""
 
     async def play(self, waves: Sequence[Wave]) -> None:
         """Send waves one after the other, as long as the engine lives. Raises EngineError where it cannot render."""
@@ -60,18 +71,33 @@ class Sender:
                 answer.token_ids = self.server.recover_token_ids(prompt, sampling, done)
 
     async def _send_all(self, requests: Sequence[Request], clients: int) -> None:
+        if time.perf_counter() >= self.until:
+            self.late += len(requests)
+            return
         rendered = [(request, self._rendered(request)) for request in requests] if not self.over else []
         free, earlier = asyncio.Semaphore(clients), len(self.sent)
 
         async def one(request: Request, prompt: Rendered) -> None:
             async with free:
-                answer = None if self.over else await self._answer(request, prompt)
+                late = time.perf_counter() >= self.until
+                self.late += late
+                answer = None if self.over or late else await self._answer(request, prompt)
                 if answer is not None:
                     self.answers[request.id] = answer
 
+        watch = asyncio.create_task(self._watch()) if clients > 1 else None
         await asyncio.gather(*(one(request, prompt) for request, prompt in rendered if prompt is not None))
+        if watch is not None:
+            watch.cancel()
         count = len(self.sent) - earlier
         self.together += [count] if clients > 1 and count else [1] * count
+
+    async def _watch(self) -> None:
+        """Read again and again how many requests the engine is answering, as long as it reports that."""
+        with suppress(EngineError):
+            while (running := (await asyncio.to_thread(self.server.counted)).get("running")) is not None:
+                self.running = max(self.running or 0, running)
+                await asyncio.sleep(WATCH_S)
 
     def _rendered(self, request: Request) -> Rendered | None:
         """Return the prompt of a request; `None` where an answer that it is made of failed."""

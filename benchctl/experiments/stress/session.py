@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import cast, get_args
 
 from benchctl.data.writer import LOGS, folder_lock
 from benchctl.engines.base import (
+    Counted,
     EngineUnderPressure,
     Pressure,
     Rendered,
     Scorer,
     ScoringEngine,
     ServerInUse,
-    ServerUnderPressure,
 )
 from benchctl.errors import EngineError
-from benchctl.experiments.stress.judge import divergences, judge_stress
+from benchctl.experiments.stress.judge import judge_stress
 from benchctl.experiments.stress.noise import measure_noise
 from benchctl.experiments.stress.plan import (
     Plan,
@@ -34,15 +33,22 @@ from benchctl.experiments.stress.plan import (
     ScenarioName,
     prompt_of,
 )
-from benchctl.experiments.stress.preparing import StressSettings, in_use, largest_plan, material_of
+from benchctl.experiments.stress.preparing import (
+    READ_CHARS,
+    Cost,
+    StressSettings,
+    in_use,
+    inapplicable,
+    largest_plan,
+    material_of,
+)
 from benchctl.experiments.stress.reproduce import reproduce
+from benchctl.experiments.stress.scoring import Progress, find_divergences, gap_of, score
 from benchctl.experiments.stress.send import Sender
 from benchctl.experiments.stress.stored import (
     FOLDER,
-    Divergence,
     ListedFault,
     Played,
-    StressAnswer,
     StressTest,
     write_stress,
 )
@@ -54,8 +60,6 @@ from benchctl.measurement.recording import now
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
-Progress = Callable[[str, int, int], None]
-"""Called with the step, how much of it is done, and of how much."""
 NOISE_PROMPTS, NOISE_TOKENS = 12, 32
 SLOTS = "slots"
 """The folder of slot files within a test's."""
@@ -63,10 +67,8 @@ SAMPLE = 8000
 """Characters of the passage that tell how many a token has."""
 FACTORS = (1.0, 1.5, 2.0)
 """A small cache is enlarged by these, until the control answers everything."""
-SCORED = 60
-"""Divergences that are scored on the target, at most."""
-TOP = 400
-"""Likeliest tokens that are read there."""
+PLAN_SHARE, SCORING_SHARE = 0.7, 0.85
+"""Of the budget: until then requests of the plan are sent, and divergences scored. Short plans have the rest."""
 
 
 def stress(
@@ -77,11 +79,13 @@ def stress(
     Raises EngineError where an engine cannot be started, StorageError, and KeyboardInterrupt, after which what was
     answered is kept.
     """
-    used = replace(prepared, launches=in_use(prepared, settings.scenarios))
+    used = replace(prepared, launches=in_use(prepared))
+    reasons = inapplicable(prepared, settings)
     test = StressTest(
         manifest=new_manifest(used, command),
         plan=Plan(seed=settings.seed, size=0, processes=()),
         faults=[ListedFault(**vars(fault)) for fault in engine_faults(prepared, in_use=True)],
+        inapplicable=reasons,
     )
     folder = out / prepared.recipe.name / FOLDER / test.manifest.run
     with folder_lock(folder, "testing here"):
@@ -124,44 +128,74 @@ class _Session:
         self._test.status = test.status
         write_stress(self._folder, test)
 
-    @property
-    def _left_s(self) -> float:
-        return self._settings.budget_s - (time.perf_counter() - self._began)
+    def _left_s(self, share: float = 1.0) -> float:
+        """Return the seconds until this share of the budget is spent."""
+        return share * self._settings.budget_s - (time.perf_counter() - self._began)
 
     def run(self) -> None:
         """Measure the noise, send the plan, score what diverges, shorten what fails."""
         self._test.plan = self._planned()
-        requests = [request for process in self._test.plan.processes for request in process.requests]
-        self._by_schema = {request.id for request in requests if request.by_schema}
         processes = self._test.plan.processes
         for number, process in enumerate(processes):
-            for arm in self._used.launches:
+            for arms_left, arm in zip(range(len(self._used.launches), 0, -1), self._used.launches, strict=True):
                 self._progress(f"{process.name} of {arm}", number, len(processes))
-                if self._left_s <= 0:
-                    self._test.skipped.append(f"{process.name} of {arm}")
+                left_s = self._left_s(PLAN_SHARE)
+                if left_s <= self._startup_s:
+                    self._test.skipped.append(f"{process.scenario} ({process.name} of {arm})")
                 else:
-                    self._play(process, arm)
+                    self._play(process, arm, time.perf_counter() + left_s / arms_left)
             self.keep("started")
+        find_divergences(self._test)
         with self._scorer() as target:
-            self._compare(target)
+            rest = score(self._test, target, lambda: self._left_s(SCORING_SHARE) > 0, self._progress)
+            self._test.skipped += [f"{rest} divergences to be scored"] if rest else []
             self.keep("started")
-            wrong = [result for result in judge_stress(self._test) if result.verdict in ("violation", "fails")]
-            if any(launch.url is not None for launch in self._used.launches.values()):
-                wrong = []  # an endpoint keeps its state, so no attempt would begin as the first did
-            for result in wrong:
-                self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
-                start = partial(self._started, name="short", scenario=result.scenario)
-                seconds = max(30.0, min(self._left_s, 0.1 * self._settings.budget_s)) / len(wrong)
-                shortest = reproduce(
-                    self._test,
-                    result,
-                    start,
-                    self._sender,
-                    lambda answer, divergence: self._gap(target, answer, divergence),
-                    seconds,
-                )
-                if shortest is not None:
-                    self._test.reproductions.append(shortest)
+            self._shorten(target)
+
+    @contextmanager
+    def _scorer(self) -> Iterator[Scorer | None]:
+        """Have the target alone running, where something is to be scored and its logits can be read."""
+        setup = self._prepared.of_baseline
+        if not any(played.divergences for played in self._test.played.values()):
+            yield None
+        elif not isinstance(setup.engine, ScoringEngine):
+            self._test.unscored = f"benchctl cannot read logits of the engine {setup.capabilities.kind}"
+            yield None
+        elif self._left_s(SCORING_SHARE) <= self._startup_s:
+            self._test.unscored = "the time was spent (raise --budget)."
+            yield None
+        else:
+            log = fresh_log(self._folder, "scored-target")[1]
+            try:
+                target = setup.engine.start_scorer(self._prepared.launches[self._baseline], log, self._sampling)
+            except EngineError as error:
+                self._test.unscored = error.what
+                yield None
+                return
+            with running(target, log):
+                yield target
+
+    def _shorten(self, target: Scorer | None) -> None:
+        """Find the shortest plan for what is wrong, in what is left of the time."""
+        wrong = [result for result in judge_stress(self._test) if result.verdict in ("violation", "fails")]
+        if any(launch.url is not None for launch in self._used.launches.values()):
+            wrong = []  # an endpoint keeps its state, so no attempt would begin as the first did
+        for number, result in enumerate(wrong):
+            left_s = self._left_s()
+            if left_s <= self._startup_s:
+                self._test.skipped.append(f"the shortest plan for {result.scenario} of {result.arm}")
+                continue
+            self._progress(f"the shortest plan for {result.scenario} of {result.arm}", 0, 0)
+            shortest = reproduce(
+                self._test,
+                result,
+                partial(self._started, name="short", scenario=result.scenario),
+                self._sender,
+                lambda answer, divergence: gap_of(self._test, target, answer, divergence),
+                time.perf_counter() + left_s / (len(wrong) - number),
+            )
+            if shortest is not None:
+                self._test.reproductions.append(shortest)
 
     def _started(self, arm: str, name: str, scenario: ScenarioName | None = None) -> ServerInUse:
         """Start an arm's engine. Raises EngineError."""
@@ -174,27 +208,34 @@ class _Session:
         assert isinstance(server, ServerInUse)  # as its engine is an EngineInUse
         return server
 
-    def _sender(self, server: ServerInUse, played: Played) -> Sender:
-        return Sender(server, self._sampling, self._raw, played.answers, self._began)
+    def _sender(self, server: ServerInUse, played: Played, until: float) -> Sender:
+        return Sender(server, self._sampling, self._raw, played.answers, self._began, until)
 
-    def _play(self, process: ProcessPlan, arm: str) -> None:
-        """Send a process. A small cache is as large as the control needs: see `FACTORS`."""
+    def _play(self, process: ProcessPlan, arm: str, until: float) -> None:
+        """Send a process until then. A small cache is as large as the control needs: see `FACTORS`."""
         played, scenario = self._test.played[arm], process.scenario
         small = scenario == "small cache" and arm == self._baseline
+        counts: dict[Counted, int] = {}
         for factor in FACTORS if small else FACTORS[:1]:
             if arm == self._baseline and scenario in get_args(Pressure):
                 self._put_under(cast("Pressure", scenario), int(factor * (process.cells or 0)), process.cells)
             for member in process.requests:
                 played.answers.pop(member.id, None)
             with running(self._started(arm, process.name, scenario)) as server:
-                pressed = server if isinstance(server, ServerUnderPressure) else None
-                asyncio.run(self._sender(server, played).play(process.waves))
-                count = pressed.evicted() if pressed and scenario == "small cache" else None
-            if count is not None:
-                played.evicted[scenario] = count
+                sender = self._sender(server, played, until)
+                asyncio.run(sender.play(process.waves))
+                with suppress(EngineError):  # a server that has ended counts no more
+                    counts = {**server.counted()}
             answers = [played.answers.get(member.id) for member in process.requests]
             if all(answer is None or answer.error is None for answer in answers):
                 break
+        totals = played.counted.setdefault(scenario, {})
+        totals |= {name: totals.get(name, 0) + count for name, count in counts.items() if name != "running"}
+        if sender.running is not None:
+            totals["running"] = max(totals.get("running", 0), sender.running)
+        if sender.late:
+            unsent = f"{sender.late} of {len(answers)} requests of {process.name} of {arm}"
+            self._test.skipped.append(f"{scenario} ({unsent})")
 
     def _put_under(self, pressure: Pressure, cells: int, bounded: int | None) -> None:
         """Note what is added to the commands of a scenario. Raises UsageError where the engine lacks it."""
@@ -211,7 +252,7 @@ class _Session:
         began = time.perf_counter()
         self._progress("the noise of the control", 0, 0)
         with running(self._started(self._baseline, "noise")) as server:
-            startup_s = time.perf_counter() - began
+            self._startup_s = time.perf_counter() - began
             prompts = [self._rendered(server, index) for index in range(NOISE_PROMPTS)]
             sampling = self._sampling.model_copy(update={"max_tokens": NOISE_TOKENS})
             began = time.perf_counter()
@@ -219,6 +260,7 @@ class _Session:
                 asyncio.run(server.complete(server.in_use(prompt, cached=False), sampling))
             answer_s = (time.perf_counter() - began) / 2
             count = min(NOISE_PROMPTS, max(2, int(0.1 * self._settings.budget_s / (5 * answer_s))))
+            cost = Cost(self._startup_s, answer_s / NOISE_TOKENS)
             self._test.slots = server.slots
             if (context := server.slot_context) is not None:
                 self._test.contexts["long"] = context
@@ -226,54 +268,21 @@ class _Session:
                 ids = server.render(Prompt(prompt=passage)).token_ids
                 chars = len(passage) / len(ids) if ids else 1.0
                 self._material = replace(self._material, context=context, token_chars=0.95 * chars)
+                cost = replace(cost, read_s=self._read_s(server, int(0.5 * context * self._material.token_chars)))
             noise, tokens = asyncio.run(measure_noise(server, prompts[:count], sampling))
             self._test.noise, self._test.noise_tokens = noise, tokens
-        arms = len(self._used.launches) - 1
-        return largest_plan(self._settings, self._material, arms, startup_s, answer_s / NOISE_TOKENS, self._left_s)
+        scenarios = [name for name in self._settings.scenarios if name not in self._test.inapplicable]
+        arms, left_s = len(self._used.launches) - 1, self._left_s(PLAN_SHARE)
+        return largest_plan(scenarios, self._settings.seed, self._material, arms, cost, left_s)
+
+    def _read_s(self, server: ServerInUse, most: int) -> float:
+        """Return the seconds that reading `READ_CHARS` characters takes; `most`: as many as fit."""
+        text = self._material.passage[: min(READ_CHARS, most)]
+        prompt = server.in_use(server.render(Prompt(prompt=text)), cached=False)
+        began = time.perf_counter()
+        asyncio.run(server.complete(prompt, self._sampling.model_copy(update={"max_tokens": 1})))
+        return (time.perf_counter() - began) * READ_CHARS / len(text)
 
     def _rendered(self, server: ServerInUse, index: int) -> Rendered:
         turns = self._material.prompts[index % len(self._material.prompts)]
         return server.render(prompt_of(turns, {}, raw=self._raw))
-
-    @contextmanager
-    def _scorer(self) -> Iterator[Scorer | None]:
-        """Have the target alone running, where its logits can be read."""
-        setup = self._prepared.of_baseline
-        if not isinstance(setup.engine, ScoringEngine):
-            self._test.unscored = f"benchctl cannot read logits of the engine {setup.capabilities.kind}"
-            yield None
-            return
-        log = fresh_log(self._folder, "scored-target")[1]
-        try:
-            target = setup.engine.start_scorer(self._prepared.launches[self._baseline], log, self._sampling)
-        except EngineError as error:
-            self._test.unscored = error.what
-            yield None
-            return
-        with running(target, log):
-            yield target
-
-    def _compare(self, target: Scorer | None) -> None:
-        """Find where answers diverge, and score these places on the target alone, those of each arm in turn."""
-        test, control = self._test, self._test.played[self._baseline]
-        requests = [request for process in test.plan.processes for request in process.requests]
-        for arm, played in test.played.items():
-            played.divergences = divergences(requests, played, None if arm == self._baseline else control)
-        rows = [[(played, place) for place in played.divergences] for played in test.played.values()]
-        in_turn = [pair for pairs in zip_longest(*rows) for pair in pairs if pair is not None]
-        for number, (played, divergence) in enumerate(in_turn[:SCORED]):
-            self._progress("scoring divergences on the target alone", number, min(SCORED, len(in_turn)))
-            divergence.gap = self._gap(target, played.answers[divergence.request], divergence)
-
-    def _gap(self, target: Scorer | None, answer: StressAnswer, divergence: Divergence) -> float | None:
-        """Return `Divergence.gap` by the target's own logits; `None` where they or the tokens are not known.
-
-        A schema may forbid the likeliest token, so there the two tokens are compared with each other.
-        """
-        tokens = [token for token in divergence.tokens if token is not None]
-        if target is None or len(tokens) < 2 or answer.token_ids is None or not answer.prompt:
-            return None
-        logprobs = target.read_whole((*answer.prompt, *answer.token_ids[: divergence.index]), TOP).logprobs
-        least = min(logprobs.values())
-        values = [logprobs.get(token, least) for token in tokens]
-        return (max(values) if divergence.request in self._by_schema else max(logprobs.values())) - min(values)

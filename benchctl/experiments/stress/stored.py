@@ -77,8 +77,9 @@ class Played(Part):
     answers: dict[str, StressAnswer] = Field(default_factory=dict)
     """By request."""
     divergences: list[Divergence] = Field(default_factory=list)
-    evicted: dict[ScenarioName, int] = Field(default_factory=dict)
-    """How often the engine dropped what an idle slot held, where it reports that."""
+    counted: dict[ScenarioName, dict[str, int]] = Field(default_factory=dict)
+    """What the engine's own counters or its log report in all processes of a scenario: see `engines.base.Counted`.
+    `running` is the most that was read while several requests were in flight."""
 
 
 class Reproduction(Part):
@@ -128,8 +129,10 @@ class StressTest(Part):
     faults: list[ListedFault] = Field(default_factory=list)
     played: dict[str, Played] = Field(default_factory=dict)
     """By arm, the control's own name included."""
+    inapplicable: dict[str, str] = Field(default_factory=dict)
+    """Usual scenarios that this engine cannot be put into, and why, as the end of a sentence."""
     skipped: list[str] = Field(default_factory=list)
-    """Processes of the plan that were not started because the budget was spent."""
+    """Processes of the plan that were not started, or were cut short, because the budget was spent."""
     unscored: str | None = None
     """Why divergences were not scored on the target, as the end of a sentence."""
     reproductions: list[Reproduction] = Field(default_factory=list)

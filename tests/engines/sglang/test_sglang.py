@@ -84,6 +84,9 @@ def test_the_target_alone(python: Path, pair: ResolvedPair) -> None:
     assert "--dtype float32 --max-running-requests 4" in text
     assert "radix" not in command(python, pair, arm_of(), prefix_caching=True)
     assert text.endswith("--device cpu")
+    in_use = SglangEngine(spec_of(python)).launch_in_use(arm_of(), pair)
+    assert in_use.overlapping and "--enable-metrics" in in_use.argv
+    assert {"--disable-radix-cache", "--max-running-requests"}.isdisjoint(in_use.argv), "SGLang's own defaults"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from benchctl.engines.vllm.command import (
     missing_options,
     own_settings,
 )
+from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
@@ -62,8 +63,15 @@ def test_in_use_cache_and_requests_at_a_time_are_its_own(package: Make, folder: 
         return " ".join(command_line(PROGRAM, package(), VllmSpec(kind="vllm", **engine), arm, models, in_use=True))
 
     assert "prefix-caching" not in argv() and "--max-num-seqs" not in argv()
+    assert "--no-enable-prefix-caching" in argv(prefix_caching=False), "the recipe says so"
     assert "--enable-prompt-tokens-details" in argv(), "what came from the cache is reported"
     assert "--max-num-seqs 3 " in argv(3) and "--max-num-seqs 8 " in argv(max_num_seqs=8)
+
+
+def test_under_pressure_the_cache_holds_a_few_blocks_and_the_longest_request(tmp_path: Path) -> None:
+    engine = VllmEngine(VllmSpec(kind="vllm"))
+    options = engine.options_under("preemption", tmp_path, 480)
+    assert options == ("--block-size", "32", "--num-gpu-blocks-override", "16", "--max-model-len", "480")
 
 
 def test_a_vllm_that_cannot_be_counted_with_is_refused(package: Make) -> None:

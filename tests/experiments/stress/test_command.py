@@ -11,8 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
 
+from benchctl.cli.verify_stress import verify_stress
+from benchctl.experiments.stress.stored import ListedFault, read_stress, write_stress
 from tests.benchctl_process import benchctl
+from tests.experiments.stress.test_judge import PLAIN, STOP, answers, request, stress_test
 
 verify = partial(benchctl, "verify-stress")
 PAIR = ("bundled:tiny-sequential", "bundled:tiny-sequential-eagle3", "--type", "draft-eagle3")
@@ -21,7 +25,7 @@ PAIR = ("bundled:tiny-sequential", "bundled:tiny-sequential-eagle3", "--type", "
 @pytest.mark.engine
 @pytest.mark.slow
 def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
-    small = ("--only", "sessions,constraint", "--budget", "12s", "--set", "engine.threads=1")
+    small = ("--only", "sessions,constraint", "--budget", "40s", "--set", "engine.threads=1")
     done = verify(*PAIR, *small, "--json", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
@@ -34,6 +38,8 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     assert "speculative batch" in shortest["sessions"]["shows"]
     assert len(shortest["sessions"]["requests"]) <= 4
     assert shortest["sessions"]["shown"] == 5
+    played = read_stress(tmp_path / document["folder"]).played.values()
+    assert max(answer.started_s for each in played for answer in each.answers.values()) < 0.7 * 40, "then come scores"
     command = shortest["sessions"]["command"]
     assert not {"-np", "-b", "--cache-ram", "--no-context-shift"} & {*command}, "the server's own defaults"
     offline = verify("--offline", document["folder"], cwd=tmp_path)
@@ -48,7 +54,7 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
 def test_pressure_meets_the_fault_that_is_on_the_list(tmp_path: Path) -> None:
     """Look-ups abort at a context shift (llama.cpp#21815): the control is shifted and answers."""
     lookup = ("bundled:tiny-transformer", "--type", "ngram-map-k", "--set", "engine.threads=1")
-    done = verify(*lookup, "--only", "context shift", "--budget", "12s", "--json", cwd=tmp_path)
+    done = verify(*lookup, "--only", "context shift", "--budget", "30s", "--json", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
     (result,) = document["results"]
@@ -56,6 +62,27 @@ def test_pressure_meets_the_fault_that_is_on_the_list(tmp_path: Path) -> None:
     assert "shifted" not in result["control"]["lacking"]
     (shortest,) = document["reproductions"]
     assert "--context-shift" in shortest["command"] and len(shortest["requests"]) == 1
+
+
+@pytest.mark.parametrize(("text", "plain", "accepted"), [("a", 1, 0), ("abc", 1, 1)])
+def test_a_known_fault_counts_unless_it_is_accepted(tmp_path: Path, text: str, plain: int, accepted: int) -> None:
+    """Another invalid answer beside it, a stop string that is passed, counts in either case."""
+    requests = [PLAIN, request(1, None, listed=True), request(2, "p0"), request(3, None, stop=STOP)]
+    arm, control = answers(requests), answers(requests)
+    for side in (arm, control):
+        side.answers["r3"].stop, side.answers["r3"].text = "b", "a"
+    arm.answers["r1"].listed, control.answers["r1"].listed, arm.answers["r3"].text = (5, 0), (5, 5), text
+    fault = ListedFault(arms=("spec",), sentence="Lists are empty.", lacks="log probabilities")
+    write_stress(tmp_path, stress_test(arm, control, requests, "constraint", faults=[fault]))
+
+    def exit_code(*, accept_known: bool) -> int:
+        try:
+            verify_stress([str(tmp_path)], offline=True, accept_known=accept_known, quiet=True)
+        except typer.Exit as ended:
+            return ended.exit_code
+        return 0
+
+    assert (exit_code(accept_known=False), exit_code(accept_known=True)) == (plain, accepted)
 
 
 @pytest.mark.parametrize(

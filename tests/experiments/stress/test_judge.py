@@ -46,15 +46,15 @@ def answers(requests: list[Request], change: Change = lambda name, answer: None,
     return made
 
 
-def judged(
+def stress_test(
     arm: Played,
     control: Played | None = None,
     requests: list[Request] = REPEATED,
     scenario: ScenarioName = "canary",
     gaps: dict[str, float] | None = None,
     **more: Any,
-) -> ScenarioResult:
-    """Judge an arm; `gaps`: the scores of divergences by request."""
+) -> StressTest:
+    """Return a stress test of an arm; `gaps`: the scores of divergences by request."""
     manifest = build_manifest({"off": None, "spec": {"type": "draft-simple"}}, 1, 1, baseline="off")
     process = ProcessPlan(scenario=scenario, name=scenario, waves=(Wave(requests=tuple(requests)),))
     control = control or answers(requests)
@@ -65,8 +65,13 @@ def judged(
             divergence.gap = (gaps or {}).get(divergence.request)
     settings: dict[str, Any] = {"noise": {"crowd": 0.01}, "slots": 4} | more
     plan = Plan(seed=1, size=1, processes=(process,))
-    (result,) = judge_stress(StressTest(manifest=manifest, plan=plan, played=played, **settings))
-    assert result.verdict in ("not exercised",) or conclusion(result.verdict, scenario, result.model_dump())
+    return StressTest(manifest=manifest, plan=plan, played=played, **settings)
+
+
+def judged(arm: Played, *answered: Any, **more: Any) -> ScenarioResult:
+    """Judge the arm of a `stress_test`."""
+    (result,) = judge_stress(stress_test(arm, *answered, **more))
+    assert conclusion(result.verdict, result.scenario, result.model_dump())
     return result
 
 
@@ -162,7 +167,7 @@ def test_a_cause_that_was_not_seen_is_not_exercised() -> None:
 
 
 def test_pressure_must_be_seen_in_the_answers() -> None:
-    def lacking(scenario: ScenarioName, name: str = "text", value: object = "abc", **more: int) -> list[str]:
+    def lacking(scenario: ScenarioName, name: str = "text", value: object = "abc", **more: Any) -> list[str]:
         played = answers(REPEATED, lambda _, answer: setattr(answer, name, value))
         return [*exercised(scenario, REPEATED, played.answers, 4, **more).lacking]
 
@@ -171,7 +176,23 @@ def test_pressure_must_be_seen_in_the_answers() -> None:
     assert (lacking("slot files"), lacking("slot files", "restored", 9)) == (["restored"], [])
     assert (lacking("context shift", context=5), lacking("context shift", context=4)) == (["shifted"], [])
     assert lacking("small cache") == ["evicted", "crowd"]
-    assert lacking("small cache", "decoded_s", (0.0, 1.0), evicted=1) == []
+    assert lacking("small cache", "decoded_s", (0.0, 1.0), counted={"evictions": 1}) == []
+    assert (lacking("preemption"), lacking("preemption", counted={"preemptions": 1})) == (
+        ["preempted", "crowd"],
+        ["crowd"],
+    )
+
+
+def test_what_the_engine_counts_outranks_the_clock() -> None:
+    def at_once(_: str, answer: StressAnswer) -> None:
+        answer.decoded_s, answer.cached = (100.0, 101.0), None
+
+    played = answers(REPEATED, at_once).answers
+    assert exercised("crowd", REPEATED, played, None, counted={"running": 2}).lacking == []
+    assert exercised("crowd", REPEATED, played, None, counted={"running": 1}).lacking == ["crowd"]
+    assert exercised("cache", REPEATED, played, None).lacking == ["cached"]
+    shown = exercised("cache", REPEATED, played, None, counted={"cached tokens": 40})
+    assert (shown.cached, shown.lacking) == (40, []), "answers do not report it, the counter does"
 
 
 def test_a_crowd_is_seen_by_the_clock_and_its_acceptance_beside_that_alone() -> None:

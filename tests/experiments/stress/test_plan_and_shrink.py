@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchctl.experiments.stress.plan import SCENARIOS, Material, Plan, Request, Turn, prompt_of
+from benchctl.experiments.stress.preparing import Cost, largest_plan
 from benchctl.experiments.stress.scenarios import make_plan
 from benchctl.experiments.stress.shrink import leading_up, only, shrink
 
@@ -99,15 +100,35 @@ def test_long_prompts_and_their_answers_nearly_fill_the_context() -> None:
 
 def test_what_a_request_of_pressure_asks_for() -> None:
     cells = {process.scenario: process.cells for process in plan().processes if process.cells}
-    assert cells.keys() == {"context shift", "small cache"}
+    assert cells.keys() == {"context shift", "small cache", "preemption"}
     outgrowing = [request for request in plan().of("context shift") if request.to_the_limit]
     assert outgrowing and all(request.tokens > (cells["context shift"] or 0) for request in outgrowing)
     assert all(request.unit is None for request in outgrowing), "where a context is shifted differs by its step"
     small = [len(request.turns[0].text) / 5 + request.tokens for request in plan().of("small cache")]
     assert 2 * max(small) < (cells["small cache"] or 0) < 4 * max(small), "two at a time fit, four slots do not"
+    prompt, answer = ({value(request) for request in plan().of("preemption")}.pop() for value in (_read, _decoded))
+    room = (cells["preemption"] or 0) - 2 * prompt
+    assert 0 < room < 2 * answer, "two prompts fit with an answer, but not with two"
     saved = {request.id: request.slot for request in plan().of("slot files") if request.saves}
     restored = {request.restores: request.slot for request in plan().of("slot files") if request.restores}
     assert saved == restored
+
+
+def _read(request: Request) -> float:
+    return len(request.turns[0].text) / 5
+
+
+def _decoded(request: Request) -> float:
+    return request.tokens
+
+
+def test_a_plan_fits_the_time_that_reading_was_measured_to_take() -> None:
+    def size(read_s: float | None) -> float:
+        cost = Cost(startup_s=1, token_s=0.1, read_s=read_s)
+        return largest_plan(["long"], 1, MATERIAL, 1, cost, left_s=420).size
+
+    assert size(None) == size(1.0) == 1.0
+    assert size(20.0) < 0.5
 
 
 def test_what_is_not_needed_goes() -> None:
