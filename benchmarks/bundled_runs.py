@@ -68,12 +68,20 @@ def drafting(name: str, *args: str, depth: int = 4) -> Arm:
     return Arm(name=name, speculation=Speculation(type="draft-simple", max=depth), args=list(args))
 
 
-def numbered_prompts(folder: Path, count: int, suite: str = "tiny.json", tasks: Sequence[str] | None = None) -> Path:
+def numbered_prompts(
+    folder: Path,
+    count: int,
+    suite: str = "tiny.json",
+    tasks: Sequence[str] | None = None,
+    schema: Mapping[str, object] | None = None,
+) -> Path:
     """Write a suite of `count` different prompts in one task: those of `suite`, or of `tasks` in it, in turn, each with
-    its number before."""
+    its number before; `schema`: of the JSON that answers must be."""
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    settings = {"response_format": form} if schema else {}
     items = load_suite(suite, recipe_folder=folder).select(tasks, None)
     prompts = [
-        {"messages": [{"role": "user", "content": f"{number}. {item.prompt.messages[0].content}"}]}
+        {"messages": [{"role": "user", "content": f"{number}. {item.prompt.messages[0].content}"}], **settings}
         for number, item in zip(range(count), itertools.cycle(items), strict=False)
         if item.prompt.messages
     ]

@@ -189,8 +189,8 @@ class ReplayDeviation(Result):
     """Of the token within the answer."""
     token: int
     likeliest: int
-    gap: float
-    """Nats by which the target prefers its likeliest token in that batch."""
+    gap: float | None
+    """Nats by which the target prefers its likeliest token in that batch; `None`: the request forbids the arm's."""
     step: int
     """Of the answer, from 1; 0: the reading of the prompt."""
     width: int

@@ -80,11 +80,11 @@ def steps_contradiction(
 ) -> str | None:
     """Return how the steps of an answer contradict its counters or its tokens; `None`: they do not.
 
-    `steps`: `benchctl.data.record.Record.target_steps`. They must bring every token but the first.
+    `steps`: `benchctl.data.record.Record.target_steps`. They must bring every token but those of the prompt's reading.
     """
     if contradiction := rounds_contradiction(steps, drafted=drafted, accepted=accepted, rounds=rounds):
         return contradiction
-    brought = 1 + sum(step[-1] + 1 for step in steps)
+    brought = sum(step[-1] + 1 for step in from_prompt(steps))
     if 0 <= brought - tokens <= (steps[-1][-1] if steps else 0):
         return None
     return f"its steps bring {brought} tokens, and {tokens} came"
@@ -94,13 +94,14 @@ def rounds_contradiction(
     steps: Sequence[Sequence[int]], *, drafted: int | None, accepted: int | None, rounds: int | None
 ) -> str | None:
     """Return how the steps with a draft contradict an answer's counters; one that is `None` is not compared."""
-    impossible = next((step for step in steps if not _possible(step)), None)
+    later = steps[1:] if steps and reads_prompt(steps[0]) else steps
+    impossible = next((step for step in later if not _possible(step)), None)
     if impossible is not None:
         return f"no step can be {list(impossible)}"
-    verified = [step for step in steps if step[0]]
+    verified = [step for step in steps if drafted_in(step)]
     sums = {
         "rounds": (len(verified), rounds),
-        "drafted": (sum(step[0] for step in verified), drafted),
+        "drafted": (sum(map(drafted_in, verified)), drafted),
         "accepted": (sum(map(accepted_in, verified)), accepted),
     }
     differences = [
@@ -111,9 +112,24 @@ def rounds_contradiction(
     return f"its steps have {differences[0]}" if differences else None
 
 
+def reads_prompt(step: Sequence[int]) -> bool:
+    """Whether a step, an answer's first, is the pass that read the prompt and a draft: [0, drafted, accepted]."""
+    return len(step) == 3 and step[0] == 0 <= step[2] <= step[1]
+
+
+def from_prompt(steps: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """Return the steps with the prompt's reading as the first; it is [0, 0, 0] where it had no draft."""
+    return steps if steps and reads_prompt(steps[0]) else [(0, 0, 0), *steps]
+
+
+def drafted_in(step: Sequence[int]) -> int:
+    """Return how many draft tokens a step verified."""
+    return step[1] if reads_prompt(step) else step[0]
+
+
 def accepted_in(step: Sequence[int]) -> int:
     """Return how many draft tokens a step accepted. What it reads again ends with a token of the target's own."""
-    return step[1] if len(step) == 2 else max(0, step[-1] - 1)
+    return step[-1] if len(step) == 2 or reads_prompt(step) else max(0, step[-1] - 1)
 
 
 def _possible(step: Sequence[int]) -> bool:

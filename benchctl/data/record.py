@@ -119,7 +119,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     """Every step of the target after the reading of the prompt, in order: [drafted, accepted], [0, 0] without a draft.
     A step reads one token more than were drafted and brings one more than were accepted; the answer may end within the
     last. Where a rejection makes the target go back to a checkpoint, it reads the accepted tokens and its own again;
-    what it accepts of them is a third number, and so on. The step then brings one token more than the last number."""
+    what it accepts of them is a third number, and so on. The step then brings one token more than the last number.
+    Where the prompt was read in one pass with a draft, that pass comes first, as [0, drafted, accepted]."""
     synthetic: bool = False
     """Whether draft tokens were accepted at random (synthetic acceptance): the text is then no model's output."""
     error: RecordError | None = None

@@ -150,6 +150,15 @@ class NullPass(OfAnswer):
         return (*self.answer, self.width, self.first, self.skipped, self.slots)
 
 
+class DeviatingToken(Part):
+    """A token that is not the likeliest of its row, where the target read the answer in its own steps."""
+
+    index: int = Field(ge=0)
+    likeliest: int
+    gap: float | None
+    """Nats by which the target prefers its likeliest token; `None` where the request forbids the answer's."""
+
+
 class ReplayedAnswer(OfAnswer):
     """An answer that the target read again in the steps it was made in."""
 
@@ -157,8 +166,7 @@ class ReplayedAnswer(OfAnswer):
     """`sha256_steps` of them: an answer that other steps made is another."""
     rows: int = Field(ge=0)
     """The target's rows that its tokens were compared with: one a token."""
-    diverged: list[DivergedToken] = Field(default_factory=list)
-    """Tokens that are not the likeliest of their row."""
+    diverged: list[DeviatingToken] = Field(default_factory=list)
 
     @property
     def key(self) -> tuple[AnswerKey, str]:
@@ -166,9 +174,9 @@ class ReplayedAnswer(OfAnswer):
         return self.answer, self.steps_sha
 
     @property
-    def deviations(self) -> list[DivergedToken]:
+    def deviations(self) -> list[DeviatingToken]:
         """Tokens to which the target prefers another; of equally likely ones it may have chosen either."""
-        return [token for token in self.diverged if token.gap > 0]
+        return [token for token in self.diverged if token.gap is None or token.gap > 0]
 
     @model_validator(mode="after")
     def _within_the_answer(self) -> ReplayedAnswer:

@@ -373,8 +373,8 @@ class ReplayedToken:
     index: int
     """Of the token within the answer."""
     likeliest: int
-    gap: float
-    """Nats by which the target prefers its likeliest token to the answer's."""
+    gap: float | None
+    """Nats by which the target prefers its likeliest token to the answer's; `None` where the request forbids that."""
 
 
 class Replayer(Protocol):
@@ -388,14 +388,13 @@ class Replayer(Protocol):
     def evidence(self) -> str:
         """What reads, and why it computes what the measured engine does; the end of a sentence."""
 
-    def replay(
-        self, prompt: Sequence[int], answer: Sequence[int], steps: Sequence[Sequence[int]]
-    ) -> list[ReplayedToken]:
-        """Return every token of `answer` that is not the likeliest of its row.
+    def replay(self, prompt: Rendered, answer: Sequence[int], steps: Sequence[Sequence[int]]) -> list[ReplayedToken]:
+        """Return every token of `answer` that is not the likeliest of its row, of those that the request allows.
 
-        `steps`: as `benchctl.data.record.Record.target_steps`, of every token but the first, which the prompt's own
-        reading decides. Each step is a batch of its drafted tokens and the one before them; other tokens stand in place
-        of rejected drafts, and the state behind them is taken back as the engine does it.
+        Penalties, biases, grammars and the prompt's settings are applied as the engine applies them.
+        `steps`: as `benchctl.data.record.Record.target_steps`, of every token but those that the prompt's own reading
+        decides. Each step is a batch of its drafted tokens and the one before them; other tokens stand in place of
+        rejected drafts, and the state behind them is taken back as the engine does it.
         """
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:

@@ -448,14 +448,14 @@ def _deviation(values: dict[str, Any]) -> str:
     where = f"step {values['step']}, a batch of {_count(values['width'], 'token')}"
     if not values["step"]:
         where = "the reading of the prompt"
-    elif values["draft"] is not None:
+    if values["draft"] is not None:
         where += f": it accepted draft token {values['draft']}"
     else:
         where += ": it took the target's own after the draft" if values["width"] > 1 else ""
-    return (
-        f"Token {values['index']} is {values['token']}, and the target alone prefers {values['likeliest']} by "
-        f"{_nats(values['gap'])} nats there ({where})"
-    )
+    chooses = f"chooses {values['likeliest']} there, since the request forbids the other"
+    if values["gap"] is not None:
+        chooses = f"prefers {values['likeliest']} by {_nats(values['gap'])} nats there"
+    return f"Token {values['index']} is {values['token']}, and the target alone {chooses} ({where})"
 
 
 def _p_value(p: float | None) -> str:

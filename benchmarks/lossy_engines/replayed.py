@@ -13,15 +13,19 @@ import argparse
 import hashlib
 import json
 import re
+import shutil
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchctl.data.digests import sealed
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.record import Record
 from benchctl.data.scores import read_scores, sha256_steps
 from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.rounds import read_rounds
+from benchctl.recipes.schema import Sampling
 from benchmarks.bundled_runs import verified
 from benchmarks.keep import keep_more
 
@@ -30,13 +34,16 @@ _TASK = re.compile(r"\| task (\d+) \|")
 _FAULT = re.compile(r"\| fault: \S+ at token (\d+)")
 AT_ITS_TOKEN = ("accept-within", "bonus", "penalties")
 """Faults that change the token at which they happen; others change what follows."""
+USUAL_TOKENS = 48
+"""At most, of an answer; a setting names another number."""
 Tokens = dict[int, set[int]]
 """By prompt, indices of tokens within its answer."""
 
 
-def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
+def rows_of(folder: Path, minutes: float) -> dict[str, dict[str, Any]]:
     """Return what is said of every arm of a run that speculates, by target and arm."""
     code, document = verified(folder, "--accept", "exact")
+    by_scores = _without_replay(folder, minutes) if minutes else {}
     run = open_run(folder)
     assert run.manifest is not None
     judged = {arm["arm"]: arm for arm in document["arms"]}
@@ -48,6 +55,7 @@ def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
             "verdict": judged[arm.name]["verdict"],
             "reason": judged[arm.name]["reason"],
             "exit_code": code,
+            "verdict_by_scores": by_scores.get(arm.name),
             **_counts(run, arm),
         }
         for arm in run.manifest.arms
@@ -55,8 +63,25 @@ def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def _without_replay(folder: Path, minutes: float) -> dict[str, str]:
+    """Return the verdicts by arm on the same answers, if their steps were not known: by scores, token by token."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / folder.name
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("scores.json"))
+        lines = map(json.loads, (copy / "records.jsonl").read_text("utf-8").splitlines())
+        content = "".join(json.dumps(line | {"target_steps": None}) + "\n" for line in lines).encode()
+        (copy / "records.jsonl").write_bytes(content)
+        manifest = json.loads((copy / "manifest.json").read_text("utf-8"))
+        del manifest["digest"]
+        digest = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        manifest["files"] = {"records.jsonl": digest}
+        (copy / "manifest.json").write_text(sealed(json.dumps(manifest, indent=1)), "utf-8")
+        _, document = verified(copy, "--audit-minutes", str(minutes))
+    return {arm["arm"]: arm["verdict"] for arm in document["arms"]}
+
+
 def _setting(run: RunData) -> str:
-    """Return the target, its quantization, the number of prompts and what else distinguishes the run."""
+    """Return the target, its quantization, what constrains answers, and their number and length."""
     assert run.manifest is not None
     recipe = run.manifest.recipe
     target = recipe["models"]["target"]
@@ -65,9 +90,12 @@ def _setting(run: RunData) -> str:
         (target.get("quantize") or {}).get("type", "as it is"),
     ]
     words += recipe["engine"].get("args") or []
-    penalty = recipe["sampling"].get("presence_penalty", 0.0)
-    words += [f"presence_penalty {penalty:g}"] if penalty else []
-    return f"{' '.join(words)}, {len(run.manifest.prompts)} prompts"
+    sampling = Sampling.model_validate(recipe["sampling"])
+    for key, value in sampling.constraints.items():
+        words.append(f"{key} {value:g}" if isinstance(value, float) else key)
+    words += sorted({prompt.constrained for prompt in run.manifest.prompts if prompt.constrained})
+    length = "" if sampling.max_tokens == USUAL_TOKENS else f" of {sampling.max_tokens} tokens"
+    return f"{' '.join(words)}, {len(run.manifest.prompts)} prompts{length}"
 
 
 def _counts(run: RunData, arm: ArmIdentity) -> dict[str, Any]:
@@ -163,9 +191,10 @@ def main() -> None:
     """Judge the runs and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--minutes", type=float, default=0.0, help="for scores instead of replay, for comparison")
     options = parser.parse_args()
     for folder in options.runs:
-        keep_more(NAME, rows_of(folder))
+        keep_more(NAME, rows_of(folder, options.minutes))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ differs between a sound arm and a wrong one. What comes out is an ordinary run o
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -58,7 +59,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms, in this order")
     parser.add_argument("--types", nargs="+", metavar="TYPE", help="sound arms of these types instead, at depth 4")
     parser.add_argument("--unpatched", action="store_true", help="benchctl's own build, which has no faults")
-    parser.add_argument("--presence-penalty", type=float, default=0.0)
+    parser.add_argument("--sampling", type=json.loads, default={}, help='as in a recipe: {"presence_penalty": 0.5}')
+    parser.add_argument("--schema", type=json.loads, help="of the JSON that every answer must be")
     parser.add_argument("--engine-args", default="", help="further arguments of every arm, in one string")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
@@ -76,9 +78,9 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         engine=engine.model_copy(update={"args": shlex.split(options.engine_args)}),
         models=ModelPair(target=_model(options.target, options), draft=_model(options.draft, options)),
         prompts=PromptsSpec(
-            suite=str(numbered_prompts(options.results, options.prompts, options.suite, options.tasks))
+            suite=str(numbered_prompts(options.results, options.prompts, options.suite, options.tasks, options.schema))
         ),
-        sampling=Sampling(max_tokens=options.max_tokens, presence_penalty=options.presence_penalty),
+        sampling=Sampling.model_validate({"max_tokens": options.max_tokens, **options.sampling}),
         blocks=1,
         warmup=0,
     )

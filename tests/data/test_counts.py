@@ -83,6 +83,13 @@ def test_a_step_that_cannot_be_is_named(step: list[int]) -> None:
     assert message == f"no step can be {step}"
 
 
+def test_a_pass_over_the_prompt_and_a_draft_brings_the_first_tokens() -> None:
+    steps, counters = [[0, 4, 2], [4, 4]], {"drafted": 8, "accepted": 6, "rounds": 2}
+    assert steps_contradiction(steps, tokens=8, **counters) is None
+    assert steps_contradiction(steps, tokens=9, **counters) == "its steps bring 8 tokens, and 9 came"
+    assert steps_contradiction(steps[::-1], tokens=8, **counters) == "no step can be [0, 4, 2]"
+
+
 def test_an_answer_of_a_token_has_no_steps() -> None:
     assert steps_contradiction([], tokens=1, drafted=0, accepted=0, rounds=0) is None
     assert steps_contradiction([], tokens=2, drafted=0, accepted=0, rounds=0) is not None

@@ -2,7 +2,7 @@
 //
 // It takes llama-server's command line, so that model, context and kernels are the same, and the recipe's sampling as
 // flags of that command line. Each line of its input is a request, each line of its output the result:
-//   {"prompt": [ids], "answer": [ids], "steps": [[drafted, accepted, ...], ...]}
+//   {"prompt": [ids], "answer": [ids], "steps": [[drafted, accepted, ...], ...], "json_schema": {...} or absent}
 //   {"tokens": [[index, likeliest, gap], ...]}, or {"error": "..."}
 // `tokens` has every token of the answer that the target's sampler does not choose in that step's row; `gap` is by how
 // many nats it prefers its own, null where the answer's token is forbidden. Input and output are stdin and stdout, or
@@ -10,6 +10,7 @@
 #include "arg.h"
 #include "build-info.h"
 #include "common.h"
+#include "json-schema-to-grammar.h"
 #include "llama.h"
 #include "log.h"
 #include "sampling.h"
@@ -31,7 +32,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-using json = nlohmann::json;
+using json = nlohmann::ordered_json;  // a schema's grammar depends on the order of its keys
 using ids  = std::vector<llama_token>;
 
 static const int SEQ     = 0;
@@ -69,6 +70,7 @@ struct replayer {
     common_sampler_ptr sampler;  // chooses as the server's does
     common_sampler_ptr scores;   // keeps every token, with the recipe's penalties and biases in its logit
     common_prompt_checkpoint checkpoint;
+    bool constrained = false;    // by a grammar
     bool outside = false;        // a token of the answer is outside the grammar: the sampler cannot go on from there
 
     // server_context_impl::load_model
@@ -98,11 +100,20 @@ struct replayer {
         llama_set_embeddings(ctx, false);
     }
 
-    void make_samplers() {
-        sampler.reset(common_sampler_init(model, params.sampling));
-        auto all = params.sampling;
+    // A schema of the request stands behind a grammar of all requests (server-schema.cpp).
+    void make_samplers(const json & request) {
+        auto chosen = params.sampling;
+        if (request.contains("json_schema") && chosen.grammar.empty()) {
+            auto schema = common_json::parse(request["json_schema"].dump());
+            if (schema.is_object() && schema.empty()) schema["type"] = "object";
+            chosen.grammar = {COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT, json_schema_to_grammar(schema)};
+        }
+        constrained = !chosen.grammar.empty();
+        outside     = false;
+        sampler.reset(common_sampler_init(model, chosen));
+        auto all = chosen;
         all.samplers.clear();
-        for (auto kind : params.sampling.samplers) {
+        for (auto kind : chosen.samplers) {
             if (kind == COMMON_SAMPLER_TYPE_PENALTIES || kind == COMMON_SAMPLER_TYPE_DRY) all.samplers.push_back(kind);
         }
         scores.reset(common_sampler_init(model, all));
@@ -157,7 +168,7 @@ struct replayer {
             }
             const float gap = of_chosen - of_token;
             tokens.push_back({index, chosen, std::isfinite(gap) ? json(gap) : json(nullptr)});
-            outside = !std::isfinite(gap) && !params.sampling.grammar.empty();
+            outside = !std::isfinite(gap) && constrained;
         }
         if (!outside) accept(token, true);
     }
@@ -236,8 +247,7 @@ struct replayer {
         const ids prompt = tokens_of(request, "prompt"), answer = tokens_of(request, "answer");
         if (prompt.size() >= llama_n_ctx_seq(ctx)) refuse("the prompt is longer than the context");
         const auto steps = steps_of(request, prompt.size(), answer.size());
-        make_samplers();
-        outside = false;
+        make_samplers(request);
         json tokens = json::array();
         compare(answer, 0, read_prompt(prompt), tokens);
         size_t start = 1;

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Launch, ReplayedToken
+from benchctl.engines.base import Launch, Rendered, ReplayedToken
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.log import READ_THE_LOG, log_tail, name_log
 from benchctl.engines.common.process import EngineProcess, describe_exit, make_access
@@ -131,11 +131,10 @@ class LlamaReplayer:
         """The command line that runs."""
         return self._command
 
-    def replay(
-        self, prompt: Sequence[int], answer: Sequence[int], steps: Sequence[Sequence[int]]
-    ) -> list[ReplayedToken]:
+    def replay(self, prompt: Rendered, answer: Sequence[int], steps: Sequence[Sequence[int]]) -> list[ReplayedToken]:
         """Read an answer in its steps; return every token that the target does not choose. Raises EngineError."""
-        request = {"prompt": list(prompt), "answer": list(answer), "steps": [list(step) for step in steps]}
+        request = {"prompt": prompt.token_ids, "answer": list(answer), "steps": [list(step) for step in steps]}
+        request |= prompt.settings
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
@@ -191,11 +190,11 @@ class LlamaReplayer:
 
 
 def _token(entry: Sequence[Any], answer: int) -> ReplayedToken:
-    """Read [index, likeliest, gap]; a gap of null: the answer's token is forbidden. Raises ValueError, TypeError."""
+    """Read [index, likeliest, gap]. Raises ValueError, TypeError."""
     index, likeliest, gap = entry
     if type(index) is not int or type(likeliest) is not int or not 0 <= index < answer or likeliest < 0:
         raise ValueError(entry)
-    return ReplayedToken(index, likeliest, math.inf if gap is None else float(gap))
+    return ReplayedToken(index, likeliest, None if gap is None else float(gap))
 
 
 def start_replayer(

@@ -20,8 +20,9 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from benchctl.data.counts import from_prompt
 from benchctl.data.traces import DiagnosisSettings, Expectations
-from benchctl.engines.base import Capabilities, Launch, Pressure, ReplayedToken, Scores
+from benchctl.engines.base import Capabilities, Launch, Pressure, Rendered, ReplayedToken, Scores
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
@@ -36,7 +37,6 @@ from benchctl.engines.transformers.server import (
     TransformersServer,
     command_line,
     constraints_of,
-    requested_speculation,
 )
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
@@ -175,10 +175,6 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 
-_DRAFT_WITH_PROMPT = {"assisted", "assisted-universal", "early-exit"}
-"""Types whose first draft is always verified in the prompt's own pass. A prompt in which `prompt-lookup` finds nothing
-is read alone."""
-
 _READ = {"depth", "stride", "top"}
 """The settings of a diagnosis that are sent to the server."""
 
@@ -263,11 +259,8 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, sampling=sampling)
 
     def no_replay(self, launch: Launch) -> str | None:
-        """Return why an arm's answers cannot be replayed; see `benchctl.engines.base.ReplayingEngine`."""
-        requested = requested_speculation(launch.argv) or {}
-        if requested.get("type") not in _DRAFT_WITH_PROMPT:
-            return None
-        return "transformers' own generate reads the prompt and the first draft in one pass, and no step describes it"
+        """Return `None`: every type records its steps; see `benchctl.engines.base.ReplayingEngine`."""
+        return None
 
     def replay_launch(self, launch: Launch) -> Launch:
         """Return the launch without its speculation, which computes the same."""
@@ -328,11 +321,10 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         """Read the rest of `prefix` in a single pass."""
         return self.read_whole(prefix, top, append=True)
 
-    def replay(
-        self, prompt: Sequence[int], answer: Sequence[int], steps: Sequence[Sequence[int]]
-    ) -> list[ReplayedToken]:
+    def replay(self, prompt: Rendered, answer: Sequence[int], steps: Sequence[Sequence[int]]) -> list[ReplayedToken]:
         """Read an answer again in its steps."""
-        body = {"prompt": list(prompt), "answer": list(answer), "steps": [list(step) for step in steps]}
+        pairs = [list(step[-2:]) for step in from_prompt(steps)]
+        body = {"prompt": list(prompt.token_ids), "answer": list(answer), "steps": pairs}
         reply = self._server.http.post("/replay", {**body, **self._constraints}, timeout_s=self._timeout_s)
         try:
             tokens = [(id_of(index), id_of(best), -logprob_of(-gap)) for index, best, gap in reply["deviations"]]

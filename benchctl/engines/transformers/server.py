@@ -260,7 +260,7 @@ class _Reported(BaseModel):
     drafted_by_position: _Counts
     accepted_by_position: _Counts
     plain_steps: _Count
-    target_steps: tuple[tuple[_Count, _Count], ...] | None = None
+    target_steps: tuple[Annotated[tuple[_Count, ...], Field(min_length=2, max_length=3)], ...] | None = None
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:

@@ -20,7 +20,7 @@ from benchctl.analysis.cells import speculates, speculation_of
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import ArmReplay, Reason, ReplayDeviation, because
 from benchctl.analysis.scope import prompt_cache
-from benchctl.data.counts import steps_contradiction
+from benchctl.data.counts import drafted_in, from_prompt, steps_contradiction
 from benchctl.data.scores import Replays, sha256_steps
 from benchctl.lossless.judge.selection import Answer, answer_of
 from benchctl.words.lossless import unscored
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import ConditionRun
     from benchctl.analysis.frame import Frame
     from benchctl.data.record import Record
-    from benchctl.data.scores import AnswerKey, DivergedToken, ReplayedAnswer, ReplayTarget
+    from benchctl.data.scores import AnswerKey, DeviatingToken, ReplayedAnswer, ReplayTarget
 
 PromptKey = tuple[str, int]
 Steps = Sequence[Sequence[int]]
@@ -62,7 +62,7 @@ class ArmSteps:
     arm: str
     answers: tuple[SteppedAnswer, ...]
     without: dict[PromptKey, int] = field(default_factory=dict)
-    """By prompt, answers that cannot be replayed: missing, failed, without ids, constrained, or of unknown steps."""
+    """By prompt, answers that cannot be replayed: missing, failed, without ids, or of unknown steps."""
     lacks: Reason | None = None
     """Why none of them is to be replayed."""
 
@@ -99,7 +99,7 @@ def _steps_of_arm(frame: Frame, arm: int) -> ArmSteps:
     for prompt, key in enumerate(frame.prompts):
         for row in frame.row_at[arm, :, prompt].tolist():
             record = frame.records[row] if row >= 0 else None
-            stepped = None if record is None or key in frame.constrained else _stepped(record, drafts=drafts)
+            stepped = None if record is None else _stepped(record, drafts=drafts)
             if stepped is not None:
                 answers.setdefault(stepped.key, stepped)
             else:
@@ -213,7 +213,7 @@ def _partial(steps: ArmSteps, replays: Replays) -> str:
     return unscored(because("replay-no-steps" if steps.without else "replay-unfinished"))
 
 
-def _deviation(stepped: SteppedAnswer, token: DivergedToken) -> ReplayDeviation:
+def _deviation(stepped: SteppedAnswer, token: DeviatingToken) -> ReplayDeviation:
     answer = stepped.answer
     step, width, draft = find_step(stepped.steps, token.index)
     return ReplayDeviation(
@@ -234,15 +234,13 @@ def find_step(steps: Steps, index: int) -> tuple[int, int, int | None]:
 
     Step 0 is the reading of the prompt, whose width is 0 here. After a checkpoint the batch that was read again counts.
     """
-    end = 1
-    if index < end:
-        return 0, 0, None
-    for number, step in enumerate(steps, start=1):
+    end = 0
+    for number, step in enumerate(from_prompt(steps)):
         drafted = step[0] if len(step) == 2 else step[-2] + 1  # what was accepted, and the target's own token
         accepted = step[-1]
         if index <= end + accepted:
             offset = index - end
-            return number, drafted + 1, offset + 1 if offset < accepted else None
+            return number, drafted + 1 if number else 0, offset + 1 if offset < accepted else None
         end += accepted + 1
     raise ValueError(f"the steps bring {end} tokens, and there is no token {index}")
 
@@ -259,7 +257,7 @@ def _summary(
         arm=steps.arm,
         answers=len(pairs),
         of=steps.of,
-        rounds=sum(bool(step[0]) for stepped, _ in pairs for step in stepped.steps),
+        rounds=sum(bool(drafted_in(step)) for stepped, _ in pairs for step in stepped.steps),
         tokens=sum(reading.rows for _, reading in pairs),
         control=len(of_control),
         control_of=len(control.answers),

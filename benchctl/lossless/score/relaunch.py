@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 
 from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
-from benchctl.data.record import sha256_text
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
 from benchctl.engines.base import (
@@ -79,15 +78,15 @@ class Relaunch:
         """Return a prompt as the model got it, in the length that the run gave it. Raises EngineError."""
         return render(scorer, prompt, self.context_length, self.context_text)
 
-    def prompt_of(self, scorer: Renders, answer: Answer) -> tuple[int, ...] | None:
-        """Return the tokens of the prompt that was answered; `None` where that is not what it renders to now."""
+    def prompt_of(self, scorer: Renders, answer: Answer) -> Rendered | None:
+        """Return the prompt that was answered; `None` where that is not what it renders to now."""
         prompt = self.prompts.get((answer.task, answer.prompt_idx))
         if prompt is None:
             return None
         rendered = self.render(scorer, prompt)
-        same_text = answer.prompt_sha is None or sha256_text(rendered.text) == answer.prompt_sha
+        same_text = answer.prompt_sha is None or rendered.sha256 == answer.prompt_sha
         same_length = answer.prompt_tokens is None or len(rendered.token_ids) == answer.prompt_tokens
-        return rendered.token_ids if same_text and same_length else None
+        return rendered if same_text and same_length else None
 
     def no_prompt_of(self, answer: Answer) -> str:
         """Return why `prompt_of` is `None`, as the end of a sentence."""
@@ -371,12 +370,10 @@ def _model(model: ModelIdentity, models_dir: Path | None) -> ResolvedModel:
 
 
 def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tuple[str, int], Prompt], str]:
-    """Return the prompts whose hash is the manifest's and whose answers nothing constrained, and why others lack."""
+    """Return the prompts whose hash is the manifest's, and why others lack."""
     suite = recipe.prompts.suite
     try:
-        same = unchanged_prompts(manifest, suite, folder)
+        usable = unchanged_prompts(manifest, suite, folder)
     except BenchctlError as error:
         return {}, f"the prompts file {suite} cannot be read ({error.what})"
-    constrained = {(prompt.task, prompt.prompt_idx) for prompt in manifest.prompts if prompt.constrained is not None}
-    usable = {key: prompt for key, prompt in same.items() if key not in constrained}
     return usable, f"the prompt in {suite} is no longer the one that was measured"

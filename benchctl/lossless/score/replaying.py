@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.data.identity import home_relative
-from benchctl.data.scores import DivergedToken, ReplayedAnswer, Replays, ReplayTarget
-from benchctl.engines.base import Launch, Renders, Replayer, ReplayingEngine
+from benchctl.data.scores import DeviatingToken, ReplayedAnswer, Replays, ReplayTarget
+from benchctl.engines.base import Launch, Rendered, Renders, Replayer, ReplayingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.lossless.judge.replay import ArmSteps, SteppedAnswer, target_of
 from benchctl.lossless.score.keeping import KeptScores, Show
 from benchctl.lossless.score.relaunch import Relaunch, RelaunchError, ScoringOutcome
 from benchctl.models.files import file_sha256
 
-PromptTokens = dict[tuple[str, int, str | None, int | None], tuple[int, ...]]
-"""Rendered prompts, by task, index, SHA-256 and length."""
+Prompts = dict[tuple[str, int, str | None, int | None], Rendered]
+"""Prompts, by task, index, SHA-256 and length."""
 
 
 def prompt_key(answer: SteppedAnswer) -> tuple[str, int, str | None, int | None]:
@@ -85,17 +85,17 @@ def _replay(
     show("done", total, total)
 
 
-def _rendered(relaunch: Relaunch, scorer: Renders, arms: Sequence[ArmSteps], replays: Replays) -> PromptTokens:
+def _rendered(relaunch: Relaunch, scorer: Renders, arms: Sequence[ArmSteps], replays: Replays) -> Prompts:
     """Render the prompts of all answers, each once; note in `replays` which arm lacks one."""
-    prompts: PromptTokens = {}
+    prompts: Prompts = {}
     lacking: dict[object, str] = {}
     for arm in arms:
         for stepped in arm.answers:
             key = prompt_key(stepped)
             if key in prompts:
                 continue
-            if key not in lacking and (tokens := relaunch.prompt_of(scorer, stepped.answer)) is not None:
-                prompts[key] = tokens
+            if key not in lacking and (prompt := relaunch.prompt_of(scorer, stepped.answer)) is not None:
+                prompts[key] = prompt
                 continue
             lacking[key] = relaunch.no_prompt_of(stepped.answer)
             replays.lacks[arm.arm] = lacking[key]
@@ -202,7 +202,7 @@ def _read(
     replayer: Replayer,
     plan: TargetPlan,
     replays: Replays,
-    prompts: PromptTokens,
+    prompts: Prompts,
     conditions: Sequence[Sequence[ArmSteps]],
 ) -> Iterator[SteppedAnswer]:
     """Replay what is missing, arm by arm; yield each answer before it is read. Ends where the control does not hold.
@@ -228,6 +228,6 @@ def _read(
                     token_sha=token_sha,
                     steps_sha=stepped.steps_sha,
                     rows=len(stepped.answer.token_ids),
-                    diverged=[DivergedToken(index=row.index, likeliest=row.likeliest, gap=row.gap) for row in diverged],
+                    diverged=[DeviatingToken(**vars(row)) for row in diverged],
                 )
             )

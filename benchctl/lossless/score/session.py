@@ -265,7 +265,7 @@ class ScoringSession(KeptScores):
                     if prompt is None:
                         outcome.by_answer[where] = relaunch.no_prompt_of(plan.answer)
                         continue
-                    positions, decoded = read_answer(scorer, prompt, plan)
+                    positions, decoded = read_answer(scorer, prompt.token_ids, plan)
                     scores.add(positions)
                     scores.add_decoded(decoded)
                     self.keep_soon()
@@ -342,7 +342,7 @@ class ScoringSession(KeptScores):
         if prompt is None:
             outcome.reason = relaunch.no_prompt_of(answer)
             return
-        reading = score(scorer, prompt, answer)
+        reading = score(scorer, prompt.token_ids, answer)
         if not plan.scored:
             scores.answers.append(reading.scored)
         scores.passes += [read_in_batches(scorer, reading, alignment) for alignment in plan.alignments]
@@ -359,7 +359,7 @@ class ScoringSession(KeptScores):
         start = time.monotonic()
         with relaunch.slot_scorer(self.target.run.folder, f"audit-{slots}x{width}") as scorer, self.kept():
             usable = [
-                ReadAnswer(scored[answer.key], prompt, answer.token_ids)
+                ReadAnswer(scored[answer.key], prompt.token_ids, answer.token_ids)
                 for answer in chain.from_iterable(selection.prompts)
                 if answer.key in scored and (prompt := relaunch.prompt_of(scorer, answer)) is not None
             ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from gguf import GGUFWriter
 
-from benchctl.engines.base import Launch, ReplayingEngine
+from benchctl.engines.base import Launch, Rendered, ReplayingEngine
 from benchctl.engines.llama_cpp import companion
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.companion import no_companion
@@ -31,6 +31,8 @@ from tests.engines.cells import HERE, arm_of, complete, resolved
 HELP = (HERE / "data" / "help_current.txt").read_text()
 CURRENT = parse_help(f"{HELP}\n-bs,   --backend-sampling               enable backend sampling (default: disabled)\n")
 PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats lay still. One, two, three, four,")
+SCHEMA = {"type": "object", "properties": {"town": {"type": "string"}, "boats": {"type": "integer"}}}
+FORM = {"type": "json_schema", "json_schema": {"name": "harbour", "schema": SCHEMA | {"required": ["town", "boats"]}}}
 CONSTRAINED = Sampling(max_tokens=48, presence_penalty=0.7, repeat_penalty=1.1, logit_bias={300: 2.5, 301: -100.0})
 
 
@@ -38,12 +40,12 @@ CONSTRAINED = Sampling(max_tokens=48, presence_penalty=0.7, repeat_penalty=1.1, 
 class Answer:
     """An answer, and how it was made."""
 
-    prompt: tuple[int, ...]
+    prompt: Rendered
     tokens: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
 
 
-Replays = Callable[[Arm, ResolvedPair, Sampling], tuple[Answer, LlamaReplayer]]
+Replays = Callable[..., tuple[list[Answer], LlamaReplayer]]
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +55,26 @@ def engine(llama_server: Path) -> LlamaCppEngine:
 
 @pytest.fixture
 def replays(engine: LlamaCppEngine, tmp_path: Path) -> Iterator[Replays]:
-    """Have an arm answer; return the answer and a replayer for it."""
+    """Have an arm answer prompts; return the answers and a replayer for them."""
     replayers: list[LlamaReplayer] = []
 
-    def run(arm: Arm, models: ResolvedPair, sampling: Sampling) -> tuple[Answer, LlamaReplayer]:
+    def run(
+        arm: Arm, models: ResolvedPair, sampling: Sampling, prompts: Sequence[Prompt] = (PROMPT,)
+    ) -> tuple[list[Answer], LlamaReplayer]:
         launch = engine.launch(arm, models)
         assert engine.no_replay(launch) is None
         server = engine.start(launch, tmp_path / "server.log")
         try:
-            prompt = server.render(PROMPT)
-            answer = complete(server, prompt, sampling)
+            rendered = [server.render(prompt) for prompt in prompts]
+            completions = [complete(server, prompt, sampling) for prompt in rendered]
         finally:
             server.stop()
         replayers.append(engine.start_replayer(engine.replay_launch(launch), tmp_path / "replay.log", sampling))
-        assert answer.token_ids is not None
-        steps = answer.ledger.target_steps or ((0, 0),) * (answer.n_predicted - 1)
-        return Answer(prompt.token_ids, answer.token_ids, steps), replayers[-1]
+        answers = [
+            Answer(prompt, answer.token_ids or (), answer.ledger.target_steps or ((0, 0),) * (answer.n_predicted - 1))
+            for prompt, answer in zip(rendered, completions, strict=True)
+        ]
+        return answers, replayers[-1]
 
     yield run
     for replayer in replayers:
@@ -86,15 +92,22 @@ def test_the_adapter_replays(engine: LlamaCppEngine) -> None:
 def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
     replays: Replays, tiny_pair: ResolvedPair
 ) -> None:
-    answer, replayer = replays(arm_of("draft-simple", max=4), tiny_pair, CONSTRAINED)
+    with_schema = PROMPT.model_copy(update={"response_format": FORM})
+    (answer, formed), replayer = replays(arm_of("draft-simple", max=4), tiny_pair, CONSTRAINED, [PROMPT, with_schema])
     assert any(len(step) > 2 for step in answer.steps), "no round was repeated from a checkpoint"
     assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []
+
+    assert formed.tokens != answer.tokens and any(step[0] for step in formed.steps)
+    assert replayer.replay(formed.prompt, formed.tokens, formed.steps) == []
+    assert replayer.replay(replace(formed.prompt, settings={}), formed.tokens, formed.steps), "the schema decided it"
+    (outside,) = replayer.replay(formed.prompt, (answer.tokens[0], *formed.tokens[1:]), formed.steps)
+    assert (outside.index, outside.likeliest, outside.gap) == (0, formed.tokens[0], None)
 
     index, token = 20, (answer.tokens[20] + 7) % 1000
     tampered = (*answer.tokens[:index], token, *answer.tokens[index + 1 :])
     deviating = replayer.replay(answer.prompt, tampered, answer.steps)
     assert (deviating[0].index, deviating[0].likeliest) == (index, answer.tokens[index])
-    assert deviating[0].gap > 0
+    assert deviating[0].gap and deviating[0].gap > 0
 
     wrong: list[list[tuple[int, ...]]] = [
         [(4, 2), *answer.steps[1:]],
@@ -108,7 +121,7 @@ def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
         with pytest.raises(EngineError, match="llama-replay: "):
             replayer.replay(answer.prompt, answer.tokens, steps)
     with pytest.raises(EngineError, match="token that the model has not"):
-        replayer.replay([10**6], answer.tokens, answer.steps)
+        replayer.replay(replace(answer.prompt, token_ids=(10**6,)), answer.tokens, answer.steps)
     assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []  # it goes on
 
 
@@ -123,7 +136,7 @@ def test_noise_of_the_widths_is_none_in_the_widths_themselves(
     subprocess.run(quantize, check=True, capture_output=True)
     models = ResolvedPair(resolved(file), resolved(path["tiny-transformer"]))
     sampling = Sampling(max_tokens=400, presence_penalty=2.0, frequency_penalty=2.0, ignore_eos=True)
-    answer, replayer = replays(arm_of("draft-simple", max=6), models, sampling)
+    (answer,), replayer = replays(arm_of("draft-simple", max=6), models, sampling)
     assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []
     alone = replayer.replay(answer.prompt, answer.tokens, [(0, 0)] * (len(answer.tokens) - 1))
     assert alone or any("AMX" in line for line in replayer.log_tail(10_000))  # whose kernels know no width
@@ -133,7 +146,7 @@ def test_noise_of_the_widths_is_none_in_the_widths_themselves(
 def test_a_head_that_reads_the_targets_states_is_read_again_with_its_snapshots(replays: Replays) -> None:
     path = {model.name: model.path for model in bundled_models()}
     models = ResolvedPair(resolved(path["tiny-sequential"]), None)
-    answer, replayer = replays(arm_of("draft-mtp", max=3), models, Sampling(max_tokens=48))
+    (answer,), replayer = replays(arm_of("draft-mtp", max=3), models, Sampling(max_tokens=48))
     assert any(accepted < drafted for drafted, accepted, *_ in answer.steps)
     assert all(len(step) == 2 for step in answer.steps)
     assert any(
@@ -149,7 +162,12 @@ def test_what_is_no_request_is_one_line_of_error(engine: LlamaCppEngine, tiny_pa
     assert program is not None
     good = {"prompt": [1, 5], "answer": [7], "steps": []}
     lines = ["{", "[1, 2]", "null", '{"prompt": 3}', "[" * 10_000, json.dumps({**good, "answer": [1e9]})]
-    lines += [json.dumps({**good, "answer": [2**40]}), json.dumps({**good, "steps": [[[]]]}), json.dumps(good)]
+    lines += [
+        json.dumps({**good, "json_schema": {"$ref": "#/none"}}),
+        json.dumps({**good, "answer": [2**40]}),
+        json.dumps({**good, "steps": [[[]]]}),
+        json.dumps(good),
+    ]
     done = subprocess.run(
         [program.with_name("llama-replay"), *launch.command(0)[1:], *sampling_args(GREEDY)],
         input="".join(f"{line}\n" for line in lines),
@@ -243,3 +261,4 @@ def test_sampling_is_set_by_flags() -> None:
     assert "--logit-bias 300+2.5 --logit-bias 301-100.0" in args
     assert "--repeat-last-n 64" in args and "--presence-penalty 0.7" in args
     assert "--grammar" not in args and "--ignore-eos" not in args
+    assert sampling_args(Sampling(grammar='root ::= "a b"'))[-2:] == ["--grammar", 'root ::= "a b"']

@@ -227,12 +227,12 @@ def test_a_penalty_and_biases_hold_for_every_arm_for_scores_and_in_replay(
         for position, token in enumerate(answer):
             assert scorer.read_on([*prompt.token_ids, *answer[:position]], 3).likeliest == token
         steps = speculated.ledger.target_steps or ()
-        assert scorer.replay(prompt.token_ids, answer, steps) == []
-        (deviation,) = scorer.replay(prompt.token_ids, [*answer[:-1], plain[2]], steps)
+        assert scorer.replay(prompt, answer, steps) == []
+        (deviation,) = scorer.replay(prompt, [*answer[:-1], plain[2]], steps)
         assert (deviation.index, deviation.likeliest) == (23, answer[-1])
         assert deviation.gap > 0
         with pytest.raises(EngineError, match="do not make the answer"):
-            scorer.replay(prompt.token_ids, answer, steps[1:])
+            scorer.replay(prompt, answer, steps[1:])
     finally:
         scorer.stop()
     for settings in ({"repetition_penalty": 0}, {"logit_bias": {"x": 1}}, {"logit_bias": {"70000": 1}}):

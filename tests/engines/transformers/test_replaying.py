@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchctl.data.counts import from_prompt  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Speculation, make_drafter  # noqa: E402
 from benchctl.engines.transformers.serving.decode import Chooser, Sampler  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder, State  # noqa: E402
@@ -34,18 +35,20 @@ class Replaying:
         torch.set_num_threads(1)
         self.loaded: Loaded = load(folder, device="cpu", dtype="bfloat16")
         self.decoder = Decoder(self.loaded.model)
+        self.with_prompt = 0
+        """Answers whose prompt was read in one pass with a draft."""
 
-    def answer(self, text: str, name: str | None = None) -> tuple[list[int], list[Deviation] | None]:
-        """Return the tokens of an answer, and how its replay deviates; `None` where it has no steps."""
+    def answer(self, text: str, name: str | None = None) -> tuple[list[int], list[Deviation]]:
+        """Return the tokens of an answer, and how its replay deviates."""
         prompt, way = self.loaded.tokenizer(text)["input_ids"], None
         if name is not None:
             options = {**OPTIONS, **LISTED}.get(name, {})
             requested = Speculation(name, 4, options)
             way = make_drafter(self.decoder, requested, self.loaded, None, untrained_adapter(self.decoder))
         answer, tokens = decoded(self.decoder, prompt, TOKENS, way)
-        steps: Sequence[Sequence[int]] | None = answer.ledger()["target_steps"] if way else [(0, 0)] * (TOKENS - 1)
-        deviations = None if steps is None else replay(self.decoder, prompt, tokens, steps, Sampler().chooser())
-        return tokens, deviations
+        steps = from_prompt(answer.ledger()["target_steps"] if way else [(0, 0)] * (TOKENS - 1))
+        self.with_prompt += bool(steps[0][1])
+        return tokens, replay(self.decoder, prompt, tokens, [step[-2:] for step in steps], Sampler().chooser())
 
 
 def test_answers_that_diverge_by_noise_replay_exactly(folder_of: Callable[[str], Path]) -> None:
@@ -53,11 +56,12 @@ def test_answers_that_diverge_by_noise_replay_exactly(folder_of: Callable[[str],
     for text in PROMPTS[:2]:
         target_tokens, deviations = target.answer(text)
         assert deviations == []
-        for name in ("self-skip", "self-early-exit", "prompt-lookup"):
+        for name in ("self-skip", "early-exit", "prompt-lookup"):
             tokens, deviations = target.answer(text, name)
             assert deviations == []
             diverging += tokens != target_tokens
     assert diverging > 0
+    assert target.with_prompt >= 2, "early-exit drafts before it reads the prompt"
 
 
 def test_accepted_runners_up_are_found_at_their_places(
@@ -77,7 +81,7 @@ def test_accepted_runners_up_are_found_at_their_places(
 
     monkeypatch.setattr(Chooser, "verify", verify)
     target = Replaying(folder_of("tiny-transformer"))
-    deviations = [deviation for text in PROMPTS for deviation in target.answer(text, "self-layerskip")[1] or []]
+    deviations = [deviation for text in PROMPTS for deviation in target.answer(text, "self-layerskip")[1]]
     assert gaps
     assert [gap for _, _, gap in deviations] == gaps
 
@@ -96,18 +100,18 @@ def test_rows_that_depend_on_what_stands_behind_them_decide_nothing(folder_of: C
     _, tokens = decoded(target.decoder, prompt, 4)
     other = [*tokens[:2], (tokens[2] + 1) % 4096, tokens[3]]
     steps, chooser = [(4, 0)] * 3, Sampler().chooser()
-    assert replay(target.decoder, prompt, other, steps, chooser)[0][0] == 2
+    assert replay(target.decoder, prompt, other, [(0, 0), *steps], chooser)[0][0] == 2
 
     def mixing(tokens: Sequence[int], position: int, cache: Any, *, keep: int) -> Any:
         return forward(tokens, position, cache, keep=keep) + 1e-3 * (tokens[-1] % 7)
 
     target.decoder.forward = mixing  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="where other tokens stand behind it"):
-        replay(target.decoder, prompt, other, steps, chooser)
+        replay(target.decoder, prompt, other, [(0, 0), *steps], chooser)
 
 
 def test_steps_that_do_not_make_the_answer_are_refused(folder_of: Callable[[str], Path]) -> None:
     target = Replaying(folder_of("tiny-transformer"))
     for steps in ([(4, 1)], [(4, 2), (0, 0)], [(1, 2)], []):
         with pytest.raises(ValueError, match="do not make the answer"):
-            replay(target.decoder, [5, 6], [7, 8, 9, 10], steps, Sampler().chooser())
+            replay(target.decoder, [5, 6], [7, 8, 9, 10], [(0, 0), *steps], Sampler().chooser())

@@ -59,13 +59,10 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         assert sum(counts["accepted_by_position"]) == counts["accepted"] == len(target_tokens) - len(steps)
         assert max(len(step.tokens) for step in steps) <= 5
         of_counters = {key: counts[key] for key in ("drafted", "accepted", "rounds")}
-        if with_prompt:
-            assert counts["target_steps"] is None
-        else:
-            assert len(counts["target_steps"]) == len(steps) - 1
-            assert steps_contradiction(counts["target_steps"], tokens=len(tokens), **of_counters) is None
-            prompt, chooser = speculated.task.prompt, Sampler().chooser()
-            assert replay(decoder, prompt, tokens, counts["target_steps"], chooser) == []
+        assert len(counts["target_steps"]) == len(steps) - 1 + with_prompt
+        assert steps_contradiction(counts["target_steps"], tokens=len(tokens), **of_counters) is None
+        passes = [(step.drafted, step.accepted) for step in steps]
+        assert replay(decoder, speculated.task.prompt, tokens, passes, Sampler().chooser()) == []
         drafted, accepted = drafted + counts["drafted"], accepted + counts["accepted"]
         if name in OPTIONS:
             assert speculated.way is not None

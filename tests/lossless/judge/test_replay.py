@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.analysis.results import Losslessness
 from benchctl.data.record import Record
-from benchctl.data.scores import DivergedToken, ReplayedAnswer, Replays, ReplayTarget, sha256_steps
+from benchctl.data.scores import DeviatingToken, ReplayedAnswer, Replays, ReplayTarget, sha256_steps
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.replay import find_step
 from benchctl.lossless.judge.run import analyse_run
@@ -28,7 +28,7 @@ def speculating(label: str = "spec", prompt_idx: int = 0, **more: Any) -> Record
     return build_record(label, prompt_idx, **{"target_steps": STEPS, **COUNTERS, **more})
 
 
-def replayed(record: Record, diverged: Sequence[tuple[int, float]] = (), **more: Any) -> ReplayedAnswer:
+def replayed(record: Record, diverged: Sequence[tuple[int, float | None]] = (), **more: Any) -> ReplayedAnswer:
     steps = PLAIN if record.target_steps is None else record.target_steps
     values: dict[str, Any] = {
         "task": record.task,
@@ -37,18 +37,23 @@ def replayed(record: Record, diverged: Sequence[tuple[int, float]] = (), **more:
         "token_sha": record.token_sha,
         "steps_sha": sha256_steps(steps),
         "rows": len(record.token_ids or ()),
-        "diverged": [DivergedToken(index=index, likeliest=999, gap=gap) for index, gap in diverged],
+        "diverged": [DeviatingToken(index=index, likeliest=999, gap=gap) for index, gap in diverged],
     }
     return ReplayedAnswer(**values | more)
 
 
 def verdicts(
-    records: Sequence[Record], answers: Sequence[ReplayedAnswer], lacks: dict[str, str] | None = None, **manifest: Any
+    records: Sequence[Record],
+    answers: Sequence[ReplayedAnswer],
+    lacks: dict[str, str] | None = None,
+    constrained: str | None = None,
+    **manifest: Any,
 ) -> list[Losslessness]:
     arms = dict.fromkeys(record.label for record in records)
     prompts = len({record.prompt_idx for record in records})
     manifest = {"prompts": prompts, "blocks": 1} | manifest
     made = build_manifest({arm: None if arm == "baseline" else {"type": "draft-simple"} for arm in arms}, **manifest)
+    made.prompts[0].constrained = constrained
     target = ReplayTarget(
         arms=list(arms), command=["replay"], evidence="by hand", program_sha256=None, answers=list(answers)
     )
@@ -71,6 +76,22 @@ def test_answers_that_differ_and_replay_exactly_are_exact() -> None:
     assert "all 11 tokens of 1 answer (3 rounds) are the likeliest" in judged.reason
     tie = replayed(DIFFERING, [(8, 0.0)])
     assert verdicts([BASELINE, DIFFERING], [replayed(BASELINE), tie])[0].verdict == "exact", "either may be chosen"
+
+
+@pytest.mark.parametrize("key", ["grammar", "repeat_penalty", "response_format"])
+def test_constrained_answers_are_decided_by_replay(key: str) -> None:
+    """There the target's own sampler chooses, with what constrains it; no score takes that into account."""
+    sampling: dict[str, Any] = {"grammar": "root ::= [a-z]*", "repeat_penalty": 1.2}
+    manifest: dict[str, Any] = (
+        {"recipe": {"sampling": {key: sampling[key]}}} if key in sampling else {"constrained": key}
+    )
+    judged = verdicts([BASELINE, DIFFERING], [], **manifest)[0]
+    assert (judged.verdict, codes(judged.comparisons[0])) == ("undetermined", ["constrained"])
+    assert verdicts([BASELINE, DIFFERING], [replayed(BASELINE), replayed(DIFFERING)], **manifest)[0].verdict == "exact"
+    outside = [replayed(BASELINE), replayed(DIFFERING, [(7, None)])]
+    judged = verdicts([BASELINE, DIFFERING], outside, **manifest)[0]
+    assert (judged.verdict, judged.counts) == ("violation", {"violation": 1})
+    assert "the target alone chooses 999 there, since the request forbids the other (step 2," in judged.reason
 
 
 def test_an_exact_arm_names_the_widths_with_and_without_its_answers() -> None:
@@ -207,6 +228,8 @@ def test_the_step_of_a_token() -> None:
     assert find_step(PLAIN, 4) == (4, 1, None)
     again = [[4, 2, 1], [0, 0]]  # two accepted and its own token are read again, of which the first is accepted
     assert [find_step(again, index) for index in (1, 2, 3)] == [(1, 4, 1), (1, 4, None), (2, 1, None)]
+    with_prompt = [[0, 4, 2], [4, 0]]  # the prompt's own pass brought three tokens
+    assert [find_step(with_prompt, index) for index in (0, 2, 3)] == [(0, 0, 1), (0, 0, None), (1, 5, None)]
     with pytest.raises(ValueError, match="no token 11"):
         find_step(STEPS, 11)
 

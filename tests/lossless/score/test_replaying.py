@@ -53,9 +53,9 @@ class ToyTarget:
     def start_replayer(self, launch: Launch, log_path: Path, sampling: Any = None) -> ToyTarget:
         return self._started(f"replayer of {launch.argv[0]}")
 
-    def replay(self, prompt: Sequence[int], answer: Sequence[int], steps: Any) -> list[ReplayedToken]:
+    def replay(self, prompt: Rendered, answer: Sequence[int], steps: Any) -> list[ReplayedToken]:
         drafted = "drafted" if any(step[0] for step in steps) else "plain"
-        self.steps.append(f"{drafted} {prompt[0]} {answer[-1]}")
+        self.steps.append(f"{drafted} {prompt.token_ids[0]} {answer[-1]}")
         return self.script(answer, steps)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Any:

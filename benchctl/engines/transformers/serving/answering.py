@@ -109,11 +109,12 @@ class Answer:
         }
 
     def _target_steps(self) -> list[list[int]] | None:
-        """Return the steps after the prompt's as a record has them; `None` where that one verified a draft, too."""
-        first, *following = self.steps
-        if self.way is None or first.drafted:
+        """Return the steps as a record has them; `None` without speculation, where each is of a token."""
+        if self.way is None:
             return None
-        return [[step.drafted, step.accepted] for step in following]
+        first, *following = self.steps
+        of_prompt = [[0, first.drafted, first.accepted]] if first.drafted else []
+        return of_prompt + [[step.drafted, step.accepted] for step in following]
 
     def _described(self, step: Step) -> dict[str, Any]:
         seconds_before, self._spent = self._spent, dict(self.clock.seconds)

@@ -291,10 +291,11 @@ class State:
             self.read = now.read
             self._restore_recurrent(now)
 
-    def verify(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Read tokens in a single pass, ready to keep some of them alone; logits after each, `[tokens, vocabulary]`."""
+    def verify(self, tokens: Sequence[int], *, keep: int | None = None) -> torch.Tensor:
+        """Read tokens in a single pass, ready to keep some of them alone; logits after each, or after the last `keep`,
+        `[tokens, vocabulary]`."""
         with self._recording():
-            return self.advance(tokens, keep=len(tokens))
+            return self.advance(tokens, keep=keep or len(tokens))
 
     def keep(self, snapshot: Snapshot, tokens: int) -> None:
         """Forget all but the first `tokens` of what was verified since `snapshot`."""
@@ -313,7 +314,7 @@ class State:
         surplus = self.read - read
         for kept, layer in zip(before.layers, self.cache.layers, strict=True):
             if _holds_tokens(layer):
-                start = kept.keys.shape[-2]
+                start = kept.keys.shape[-2] if _holds_tokens(kept) else 0
                 kept.update(layer.keys[..., start:-surplus, :], layer.values[..., start:-surplus, :])
         for module, inputs in self._inputs:
             of_kept = {name: before if value is self.cache else value for name, value in inputs.items()}

@@ -27,30 +27,28 @@ def replay(
 ) -> list[Deviation]:
     """Return the tokens of `answer` that are not the likeliest of their rows; one as likely as the likeliest is.
 
-    `steps`: pairs (drafted, accepted) of every step after the prompt's. Raises ValueError where they do not make the
-    answer, or where what stands in place of rejected tokens changes the rows before it.
+    `steps`: pairs (drafted, accepted), of which the first is the pass that read the prompt. Raises ValueError where
+    they do not make the answer, or where what stands in place of rejected tokens changes the rows before it.
     """
-    deviations, context = list[Deviation](), list(prompt)
+    deviations, context, unread, index = list[Deviation](), list[int](), list(prompt), 0
     with torch.inference_mode():
         state = State(decoder)
-        logits = state.advance(prompt)
-        deviations += _deviations(chooser, logits, context, answer[:1], 0)
-        index = 1
         for drafted, accepted in steps:
             brought = answer[index : index + accepted + 1]
             if not 0 <= accepted <= drafted or len(brought) < max(accepted, 1):
                 raise ValueError("the steps do not make the answer")
-            context.append(answer[index - 1])
-            read, start = [context[-1], *brought[:accepted]], state.read
+            context += unread
+            read, start = [*unread, *brought[:accepted]], state.read
             before = copy.deepcopy(state.cache) if drafted > accepted else None
-            logits = state.verify(read + _fillers(decoder, read, drafted - accepted, _FILLERS[0]))
+            logits = state.verify(read + _fillers(decoder, read, drafted - accepted, _FILLERS[0]), keep=drafted + 1)
             deviating = _deviations(chooser, logits[: len(brought)], context, brought, index)
             if deviating and before is not None:
-                _check_fillers(decoder, before, start, read, logits)
+                _check_fillers(decoder, before, start, read, logits[: accepted + 1], width=drafted + 1)
             deviations += deviating
             if before is not None:
                 state.rebuild(before, start + len(read))
             context += brought[:-1]
+            unread = list(brought[-1:])
             index += len(brought)
     if index != len(answer):
         raise ValueError("the steps do not make the answer")
@@ -76,11 +74,15 @@ def _deviations(
     return deviations
 
 
-def _check_fillers(decoder: Decoder, before: Tokens, start: int, read: Sequence[int], logits: torch.Tensor) -> None:
-    """Raise ValueError if other fillers change the rows before them, as where experts share a batch."""
-    width = len(logits)
+def _check_fillers(
+    decoder: Decoder, before: Tokens, start: int, read: Sequence[int], logits: torch.Tensor, *, width: int
+) -> None:
+    """Raise ValueError if other fillers change the rows before them, as where experts share a batch.
+
+    `logits`: of those rows, the first of the `width` that were kept.
+    """
     for stride in _FILLERS[1:]:
-        tokens = [*read, *_fillers(decoder, read, width - len(read), stride)]
+        tokens = [*read, *_fillers(decoder, read, width - len(logits), stride)]
         rows = decoder.forward(tokens, start, copy.deepcopy(before), keep=width)
-        if not torch.equal(rows[: len(read)], logits[: len(read)]):
+        if not torch.equal(rows[: len(logits)], logits):
             raise ValueError("this model computes a token otherwise where other tokens stand behind it in the pass")
