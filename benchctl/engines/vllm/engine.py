@@ -38,7 +38,7 @@ from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_marked, id_named, id_of, logprob_of
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.engines.vllm import command
-from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
+from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec, batch_invariant
 from benchctl.engines.vllm.command import ALWAYS_SET, Package
 from benchctl.engines.vllm.server import VllmServer, scoring_body
 from benchctl.errors import EngineError, UsageError
@@ -253,6 +253,11 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         requested, platform = self._spec.device, self._probe.facts.platform
         if requested not in ("auto", platform):
             yield f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."
+        if platform == "cpu" and (setting := batch_invariant((), self._spec.env)):
+            yield (
+                f"engine.env: {setting} needs a GPU. On a CPU vLLM's batch-invariant kernels, which are Triton's, fail at "
+                "the first token, and its matrix products are not batch-invariant."
+            )
         longest = folder_facts(target.path)["context_length"]
         if isinstance(longest, int) and self._spec.context > longest:
             excess = f"{self._spec.context} is more than the {longest} tokens that the target was made for"

@@ -53,6 +53,7 @@ def test_a_recipe_that_fits(package: Make, folder: Make) -> None:
         ({"context": 4096}, OPTIONS, "4096 is more than the 2048 tokens that the target was made for"),
         ({"args": ["--hf-token", "x"]}, OPTIONS, "--hf-token may not be among a recipe's arguments"),
         ({"env": {"VLLM_API_KEY": "x"}}, OPTIONS, "VLLM_API_KEY"),
+        ({"env": {"VLLM_BATCH_INVARIANT": "1"}}, OPTIONS, "engine.env: VLLM_BATCH_INVARIANT=1 needs a GPU"),
         ({}, {"--speculative-config": None}, "has no --enable-per-request-metrics"),
     ],
 )
