@@ -255,8 +255,8 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             yield f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."
         if platform == "cpu" and (setting := batch_invariant((), self._spec.env)):
             yield (
-                f"engine.env: {setting} needs a GPU. On a CPU vLLM's batch-invariant kernels, which are Triton's, fail at "
-                "the first token, and its matrix products are not batch-invariant."
+                f"engine.env: {setting} needs a GPU. On a CPU vLLM's batch-invariant kernels, which are Triton's, fail "
+                "at the first token, and its matrix products are not batch-invariant."
             )
         longest = folder_facts(target.path)["context_length"]
         if isinstance(longest, int) and self._spec.context > longest:
