@@ -163,7 +163,7 @@ def test_what_is_no_request_is_one_line_of_error(engine: LlamaCppEngine, tiny_pa
     good = {"prompt": [1, 5], "answer": [7], "steps": []}
     lines = ["{", "[1, 2]", "null", '{"prompt": 3}', "[" * 10_000, json.dumps({**good, "answer": [1e9]})]
     lines += [
-        json.dumps({**good, "json_schema": {"$ref": "#/none"}}),
+        json.dumps({**good, "json_schema": {"type": "nonsense"}}),
         json.dumps({**good, "answer": [2**40]}),
         json.dumps({**good, "steps": [[[]]]}),
         json.dumps(good),

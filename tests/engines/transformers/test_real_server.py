@@ -230,7 +230,7 @@ def test_a_penalty_and_biases_hold_for_every_arm_for_scores_and_in_replay(
         assert scorer.replay(prompt, answer, steps) == []
         (deviation,) = scorer.replay(prompt, [*answer[:-1], plain[2]], steps)
         assert (deviation.index, deviation.likeliest) == (23, answer[-1])
-        assert deviation.gap > 0
+        assert deviation.gap and deviation.gap > 0
         with pytest.raises(EngineError, match="do not make the answer"):
             scorer.replay(prompt, answer, steps[1:])
     finally:
