@@ -6,12 +6,14 @@ date is text. Nothing is ever constructed but str, int, float, bool, None, list 
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
+from benchctl.recipes.odd_characters import odd_character
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, excerpt, quoted
 
 MAX_BYTES = 1 << 20
@@ -54,7 +56,7 @@ def read_document(file: Path) -> Document:
     lines: dict[KeyPath, int] = {}
     try:
         node = yaml.compose(text, Loader=_BoundedLoader)
-        data = None if node is None else _Builder(lines).build(node, ())
+        data = None if node is None else _Builder(lines, text).build(node, ())
     except yaml.YAMLError as error:
         raise RecipeError(file, [_yaml_problem(error, text)]) from None
     except _WrongError as error:
@@ -69,15 +71,16 @@ def read_value(text: str) -> Plain:
     """Return a value that was typed, by the rules of a file. Raises ValueError for what is none."""
     try:
         node = yaml.compose(text, Loader=_BoundedLoader)
-        return None if node is None else _Builder({}).build(node, ())
+        return None if node is None else _Builder({}, text).build(node, ())
     except (yaml.YAMLError, _WrongError):
         raise ValueError(f"{quoted(text)} is not a YAML value") from None
 
 
 class _WrongError(Exception):
-    def __init__(self, node: yaml.Node | yaml.Event, path: KeyPath, message: str) -> None:
+    def __init__(self, node: yaml.Node | yaml.Event, path: KeyPath, message: str, line: int | None = None) -> None:
         super().__init__(message)
-        self.problem = Problem(node.start_mark.line + 1 if node.start_mark else 0, path, message)
+        started = node.start_mark.line + 1 if node.start_mark else 0
+        self.problem = Problem(started if line is None else line, path, message)
 
 
 def _read_text(file: Path) -> str:
@@ -87,6 +90,8 @@ def _read_text(file: Path) -> str:
             raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             problem = "the file is larger than 1 MiB, the limit for a recipe."
+        elif raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            problem = "the file is UTF-16 text; save it as UTF-8."
         elif b"\0" in raw:
             problem = "this is a binary file; expected YAML text."
         else:
@@ -124,18 +129,24 @@ def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else 0
     reason = excerpt(getattr(error, "problem", None) or "it cannot be parsed")
-    # Only a tab in the indentation is the trap; a tab elsewhere is the writer's business.
-    before = re.match(r"\s*", ["", *text.splitlines(), ""][line])
-    if "'\\t'" in reason or (before and "\t" in before[0]):
-        return Problem(line, (), "a tab is used for indentation; YAML needs spaces.")
+    lines = text.splitlines(keepends=True)
+    tab = lines[line - 1].find("\t") if 0 < line <= len(lines) else -1
+    indents = tab >= 0 and not lines[line - 1][:tab].strip()
+    if indents or (tab >= 0 and "'\\t'" in reason):  # a tab elsewhere is the writer's business
+        use = "is used for indentation" if indents else "stands before a value"
+        return Problem(line, (), f"a tab {use} (column {tab + 1}); YAML needs spaces.")
+    start = len("".join(lines[: max(0, line - 2)]))  # the cause may stand a line above
+    if odd := odd_character(text, start, len("".join(lines[:line]))):
+        return Problem(odd[0], (), odd[1])
     return Problem(line, (), f"this is not YAML: {reason}.")
 
 
 class _Builder:
     """Turns nodes into data, counting what aliases multiply."""
 
-    def __init__(self, lines: dict[KeyPath, int]) -> None:
+    def __init__(self, lines: dict[KeyPath, int], text: str) -> None:
         self.lines = lines
+        self.text = text
         self.count = 0
 
     def build(self, node: yaml.Node, path: KeyPath) -> Plain:
@@ -160,6 +171,7 @@ class _Builder:
                 raise _WrongError(key_node, path, "a key must be a word; got a mapping or a list.")
             key = key_node.value
             key_path = (*path, key)
+            self.refuse_odd(key_node, key_path)
             if key == "<<":
                 raise _WrongError(key_node, path, "merge keys (`<<`) are not supported; write the keys out.")
             if key in data:
@@ -173,6 +185,8 @@ class _Builder:
         text = str(node.value)
         if node.tag not in _CORE_TAGS | _GUESSED_TAGS:
             raise _unknown_tag(node, path)
+        if path != ("description",):
+            self.refuse_odd(node, path)
         if node.style is not None:
             return text
         value = plain_value(text)
@@ -180,9 +194,39 @@ class _Builder:
             return text
         return value
 
+    def refuse_odd(self, node: yaml.ScalarNode, path: KeyPath) -> None:
+        start, end = node.start_mark.index, node.end_mark.index
+        if odd := odd_character(self.text, start, end, quoted=node.style is not None, inside=True):
+            raise _WrongError(node, path, odd[1], odd[0])
+
 
 def _unknown_tag(node: yaml.Node, path: KeyPath) -> _WrongError:
     return _WrongError(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
+
+
+class _AsWritten:
+    """A number that Python would write otherwise than the file does, such as 1e3 or 1.10: messages quote the file."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _WrittenInt(_AsWritten, int):
+    pass
+
+
+class _WrittenFloat(_AsWritten, float):
+    pass
+
+
+def _as_written(number: float, text: str) -> Plain:
+    if str(number) == text:
+        return number
+    written = (_WrittenInt if isinstance(number, int) else _WrittenFloat)(number)
+    written.text = text
+    return written
 
 
 def plain_value(text: str) -> Plain:
@@ -192,9 +236,9 @@ def plain_value(text: str) -> Plain:
     if _BOOL.match(text):
         return text.lower() == "true"
     if len(text) <= _MAX_DIGITS and _INT.match(text):
-        return int(text, 0)
+        return _as_written(int(text, 0), text)
     if len(text) <= _MAX_DIGITS and _FLOAT.match(text):
-        return float(text)
+        return _as_written(float(text), text)
     if _NOT_FINITE.match(text):
         return float(text.lower().replace(".", ""))
     return text
@@ -209,6 +253,8 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+_Dumper.add_multi_representer(int, yaml.SafeDumper.represent_int)
+_Dumper.add_multi_representer(float, yaml.SafeDumper.represent_float)
 
 
 def dump_document(data: dict[str, Plain]) -> str:

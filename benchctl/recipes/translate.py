@@ -119,7 +119,7 @@ def _message(error: ErrorDetails, path: KeyPath, value: Plain, data: Plain, mode
 
 def _remedy(kind: str, value: object) -> str:
     if kind == "string_type" and isinstance(value, (int, float)):
-        return f" Put it in quotes: {json.dumps(str(value).lower())}."
+        return " Put it in quotes." if isinstance(value, bool) else f" Put it in quotes: {json.dumps(str(value))}."
     if kind.startswith("int") and isinstance(value, float) and value.is_integer():
         return f" Write {int(value)}."
     return ""

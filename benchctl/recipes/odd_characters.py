@@ -1,0 +1,33 @@
+"""Characters that editors, web pages and shells leave in a recipe, and that YAML takes for ordinary text."""
+
+from __future__ import annotations
+
+import re
+
+_QUOTES = "“”„‟‘’‚‛"
+_SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
+_VARIABLE = r"\$\{[A-Za-z_]\w*\}|\$HOME\b"
+_ODD = re.compile(rf"[{_QUOTES}]|[{_SPACES}]|{_VARIABLE}")
+_ODD_IN_QUOTES = re.compile(_VARIABLE)
+
+
+def odd_character(
+    text: str, start: int, end: int, *, quoted: bool = False, inside: bool = False
+) -> tuple[int, str] | None:
+    """Return the line of the first odd character between two places of a file, and a sentence on it.
+
+    `quoted`: between ordinary quotes, where only variables are odd. `inside`: they hold a single value, in which a
+    typographic quote is odd only at its beginning or end.
+    """
+    for match in (_ODD_IN_QUOTES if quoted else _ODD).finditer(text, start, end):
+        odd = match[0]
+        if inside and odd in _QUOTES and start < match.start() and match.end() < end:
+            continue
+        line = text.count("\n", 0, match.start()) + 1
+        column = match.start() - text.rfind("\n", 0, match.start())
+        if odd in _QUOTES:
+            return line, f"a typographic quote ({odd}) stands at column {column}; YAML has \" and ' alone."
+        if len(odd) == 1:
+            return line, f"a non-breaking space (U+{ord(odd):04X}) stands at column {column}; write an ordinary space."
+        return line, f"`{odd}` (column {column}) is not replaced; write the value, or begin a path with ~/."
+    return None
