@@ -51,7 +51,8 @@ class EngineError(BenchctlError):
 
     `kind` is a stable word for programs: `launch`, `health`, `crash`, `timeout`, `http`, `protocol`, `attestation`,
     `install`.
-    `log_tail` holds the engine's last log lines, oldest first; they are untrusted text.
+    `log_tail` holds the engine's last log lines, oldest first; they are untrusted text. `retry_after_s`: a busy server
+    asks to be sent the request again after so many seconds; `None` where it does not.
     """
 
     exit_code = 3
@@ -69,6 +70,7 @@ class EngineError(BenchctlError):
         super().__init__(message, where=where, fix=fix, installs=installs)
         self.kind = kind
         self.log_tail = log_tail
+        self.retry_after_s: float | None = None
 
 
 class StorageError(BenchctlError):

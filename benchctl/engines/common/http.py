@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic
@@ -26,6 +29,9 @@ from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.common.wire import SIDE_TIMEOUT_S, decode, error_in, protocol_error, proxy_header, route_to
 from benchctl.errors import EngineError
 
+BUSY = (429, 503)
+"""The statuses of a server that has no time now; only where it names a time, in `Retry-After`, is it waited for."""
+_LEAST_WAIT_S = 0.1
 Broken = Callable[[str], EngineError]
 """Makes the error for a broken connection from what happened (without a full stop)."""
 Redact = Callable[[str], str]
@@ -286,21 +292,35 @@ class HttpClient:
         status, fix = reply.status_code, None if self._log_path is None else READ_THE_LOG
         if status in (401, 403):
             fix = "Name the environment variable that holds a valid key: engine.api_key_env."
-        elif status == 429:
+        elif status in BUSY:
             wait = reply.headers.get("retry-after")
-            advised = f" It sent Retry-After: {clean(wait)[:40]}." if wait else ""
+            advised = f"It sent Retry-After: {clean(wait)[:40]}. " if wait else "It sent no Retry-After. "
             fix = (
-                f"benchctl does not retry, because retries would be measured.{advised} "
-                "Lower the concurrency or the rate, or raise the endpoint's limit."
+                f"{advised}benchctl waits for it where requests are sent one at a time, within "
+                "engine.request_timeout_s. Lower the concurrency or the rate, or raise the endpoint's limit."
             )
         elif 300 <= status < 400:
             target = clean(reply.headers.get("location", "elsewhere"))[:200]
             fix = f"No redirect is followed; write the address itself: {target}"
-        return EngineError(
+        refusal = EngineError(
             self.redact(f"The engine refused the request: HTTP {status}: {message}"),
             kind="http",
             fix=None if fix is None else self.redact(fix),
         )
+        refusal.retry_after_s = _retry_after_s(reply)
+        return refusal
+
+
+def _retry_after_s(reply: Reply) -> float | None:
+    """Return the wait that a busy server asks for, in seconds or until a date; `None` where it asks for none."""
+    if reply.status_code not in BUSY:
+        return None
+    text = reply.headers.get("retry-after", "")
+    with suppress(ValueError, TypeError):
+        until = None if text[:1].isdigit() else parsedate_to_datetime(text)
+        seconds = float(text) if until is None else (until - datetime.now(UTC)).total_seconds()
+        return max(_LEAST_WAIT_S, seconds) if seconds < math.inf else None
+    return None
 
 
 async def _in_thread(broken: Broken, message: str) -> EngineError:

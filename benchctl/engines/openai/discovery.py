@@ -246,6 +246,8 @@ class EndpointObserved:
     """Answers during which the endpoint also generated tokens for other clients."""
     cached: int = 0
     """Answers whose prompt was partly taken from a cache."""
+    waits: int = 0
+    """Requests that the busy endpoint refused, and that were sent again after the wait that it asked for."""
     shapes: dict[str, None] = field(default_factory=dict)
     """The shapes of drafts in answers, as `benchctl.engines.common.drafts` names them, in order of appearance."""
     contradictions: list[str] = field(default_factory=list)
@@ -273,6 +275,8 @@ def attest(
         evidence.append(f"{observed.shared} of {answers} answers shared the endpoint with other requests")
     if observed.cached:
         evidence.append(f"{observed.cached} of {answers} prompts were partly taken from a cache, which shortens TTFT")
+    if observed.waits:
+        evidence.append(f"{observed.waits} requests were refused as busy and sent again later; no figure has the wait")
     if only_chat:
         evidence.append("no /v1/completions: raw prompts were sent as a user message")
     if observed.speculation is not None:

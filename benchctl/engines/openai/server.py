@@ -6,6 +6,8 @@ fields without an error, so a setting is sent only where it is known to be suppo
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from benchctl.engines.common.completion_stream import (
 )
 from benchctl.engines.common.drafts import IN_TIMINGS, Drafts, contradictions, read_drafts, wait_until
 from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pages, as_sent
-from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import ids_in, protocol_error
 from benchctl.engines.openai.discovery import (
@@ -158,19 +160,7 @@ class EndpointServer:
         """Stream an answer. Raises EngineError."""
         body = request_body(prompt, self._launch.model, sampling, self._at_start.family, stream=True)
         before = self._reading()
-        try:
-            streamed = await self._client.stream(
-                self._path(prompt),
-                body,
-                CompletionReader(sampling.max_tokens),
-                silence_s=self._spec.stall_timeout_s,
-                timeout_s=self._spec.request_timeout_s,
-                on_tokens=on_tokens,
-            )
-        except EngineError as error:
-            self._note(f"{error.kind}: {error.what}")
-            self._unreachable = error.kind == "crash"
-            raise
+        streamed = await self._streamed(self._path(prompt), body, sampling.max_tokens, on_tokens)
         answer = streamed.answer
         n_predicted = answer.completion_tokens
         if n_predicted is None or answer.prompt_tokens is None:
@@ -194,6 +184,33 @@ class EndpointServer:
             engine_decode_s=decode_s if n_predicted > 1 else None,
             token_gap=None if complete_ids else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
+
+    async def _streamed(
+        self, path: str, body: Mapping[str, Any], most_tokens: int, on_tokens: Progress | None
+    ) -> Streamed[StreamedAnswer]:
+        """Stream an answer; of a busy endpoint after the wait that it asks for, which no figure includes.
+
+        Where several requests are in flight it is not waited for: there the wait would be part of what is measured.
+        """
+        deadline = time.monotonic() + self._spec.request_timeout_s
+        while True:
+            try:
+                return await self._client.stream(
+                    path,
+                    body,
+                    CompletionReader(most_tokens),
+                    silence_s=self._spec.stall_timeout_s,
+                    timeout_s=self._spec.request_timeout_s,
+                    on_tokens=on_tokens,
+                )
+            except EngineError as error:
+                self._note(f"{error.kind}: {error.what}")
+                wait_s = error.retry_after_s
+                if wait_s is None or self._launch.overlapping or time.monotonic() + wait_s > deadline:
+                    self._unreachable = error.kind == "crash"
+                    raise
+                self._observed.waits += 1
+                await asyncio.sleep(wait_s)
 
     @property
     def slots(self) -> int | None:

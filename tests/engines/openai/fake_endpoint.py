@@ -54,6 +54,9 @@ class Script:
     counted: int | None = None
     """Tokens by `usage`, where these are not those that came."""
     cached: int = 0
+    busy: int = 0
+    """How many requests are refused first, with 503 and the header `Retry-After`."""
+    retry_after: str = "1"
     finish: str = "length"
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the last event."""
@@ -119,6 +122,10 @@ def handler_of(script: Script) -> type[ScriptedHandler]:
                 headers |= {"Location": f"http://127.0.0.1:9/?key={secret}"} if status == 307 else {}
                 message = f"no: Bearer {secret} \x1b[2J"
                 self.reply(status, {"error": {"message": message, "code": status}}, **headers)
+                return
+            if script.busy and body["stream"]:
+                script.busy -= 1
+                self.reply(503, {"error": {"message": "Loading model", "code": 503}}, Retry_After=script.retry_after)
                 return
             if fault in UNSTREAMED:
                 kind = "text/html" if fault == "web-page" else "application/json"

@@ -105,13 +105,35 @@ def test_no_gateway_may_compress_what_is_read_as_it_comes() -> None:
     assert HttpClient("http://127.0.0.1:9")._headers["Accept-Encoding"] == "identity"
 
 
-def test_an_endpoint_with_a_rate_limit(endpoint: Endpoint, ask: Ask) -> None:
-    script = endpoint(fault="status-429")
+def test_a_busy_endpoint_is_waited_for_and_the_wait_is_in_no_figure(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(busy=2, retry_after="0.4")
     server = ask(script)
-    with pytest.raises(EngineError) as caught:
+    began = time.monotonic()
+    answer = complete(server, server.render(RAW), GREEDY)
+    assert answer.text == "one two three four"
+    assert answer.e2e_s < time.monotonic() - began - 0.8 + 0.1
+    assert len(script.requests) == 3
+    assert any(line.startswith("2 requests were refused as busy") for line in server.attest(None).evidence)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "settings"),
+    [
+        ("7", {"request_timeout_s": 1.0}),
+        ("Fri, 31 Dec 2100 23:59:59 GMT", {}),
+        ("soon", {}),
+        ("1", {"concurrency": 2}),
+    ],
+    ids=["beyond the limit", "a date beyond the limit", "no time", "its wait would be measured"],
+)
+def test_a_busy_endpoint_is_not_waited_for(
+    endpoint: Endpoint, ask: Ask, retry_after: str, settings: dict[str, Any]
+) -> None:
+    script = endpoint(busy=1, retry_after=retry_after)
+    server = ask(script, **settings)
+    with pytest.raises(EngineError, match="HTTP 503: Loading model") as caught:
         complete(server, server.render(RAW), GREEDY)
-    assert "does not retry" in str(caught.value.fix)
-    assert "Retry-After: 7" in str(caught.value.fix)
+    assert f"Retry-After: {retry_after}" in str(caught.value.fix)
     assert len(script.requests) == 1
 
 
