@@ -134,7 +134,9 @@ class Run:
         if manifest is None:
             return {}
         folder = Path(manifest.recipe_folder or ".").expanduser()
-        suite = load_suite((manifest.recipe.get("prompts") or {}).get("suite") or "default", recipe_folder=folder)
+        asked = manifest.recipe.get("prompts") or {}
+        skip_bad = bool(asked.get("skip_bad"))
+        suite = load_suite(asked.get("suite") or "default", recipe_folder=folder, skip_bad=skip_bad)
         kept = {(row.task, row.prompt_idx): row.sha256 for row in manifest.prompts}
         return {
             (item.task, item.prompt_idx): prompt.prompt or (prompt.messages[-1].text if prompt.messages else "")

@@ -33,6 +33,7 @@ from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
+from benchctl.cli.show_engine_line import TakesEngineLines
 from benchctl.cli.tune import tune
 from benchctl.cli.verify_against import verify_against
 from benchctl.cli.verify_lossless import verify_lossless
@@ -93,7 +94,7 @@ for panel, commands in {
     ),
 }.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, cls=TakesEngineLines if command is run else None)(command)
 models.add_typer(prompts, name="prompts")
 runs.command()(certify)
 for name, group in (("models", models), ("recipes", recipes), ("engines", engines)):

@@ -92,7 +92,8 @@ def tasks_and_arms(ctx: typer.Context) -> Iterable[str]:
 
     yield from arms(ctx, "")
     if file := _recipe():
-        suite = load_suite(load_recipe(file).prompts.suite, recipe_folder=file.parent)
+        asked = load_recipe(file).prompts
+        suite = load_suite(asked.suite, recipe_folder=file.parent, skip_bad=asked.skip_bad)
         yield from (item.task for item in suite.select(None, None))
 
 

@@ -89,6 +89,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe's key: sampling.max_tokens=64")
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most N prompts of each task.", metavar="N")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no prompts; count and name them.")]
 Blocks = Annotated[
     str | None,
     typer.Option(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, show and import prompt suites.", no_args_is_help=True)
 
 _BEGINNING = 100
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no prompts; count and name them.")]
 
 
 @app.command("list")
@@ -48,7 +47,7 @@ def show(
     suite: Annotated[
         str, typer.Argument(metavar="SUITE", help="A shipped suite, or a file.", autocompletion=complete.suites)
     ],
-    skip_bad: SkipBad = False,
+    skip_bad: options.SkipBad = False,
     json_output: options.JsonForText = False,
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
@@ -102,7 +101,7 @@ def import_suite(
     kind: Annotated[
         Literal["chat", "raw"] | None, typer.Option(help="Default: that of the format, or of the file's first line.")
     ] = None,
-    skip_bad: SkipBad = False,
+    skip_bad: options.SkipBad = False,
     force: options.Force = False,
 ) -> None:
     """Convert a public question file to a prompt suite."""

@@ -37,12 +37,15 @@ def run(
     sweep: options.Sweep = None,
     prompts: options.Prompts = None,
     limit: options.Limit = None,
+    skip_bad: options.SkipBad = False,
     settings: options.Settings = None,
     out: options.Out = Path("results"),
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact commands; start no engine.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the exact commands; start and make nothing.")
+    ] = False,
     only: Annotated[list[str] | None, options.of_arm(help="Only this arm and the baseline; repeatable.")] = None,
     url: Annotated[str | None, options.of_models(metavar="URL", help="A server without speculation.")] = None,
     arm_url: Annotated[
@@ -66,11 +69,13 @@ def run(
 ) -> None:
     """Measure a recipe, or models: does speculation pay?
 
-    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Ctrl-C ends a run cleanly;
-    --resume RUN finishes it.
+    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Or paste an engine's own line
+    behind --: benchctl run -- llama-server -m target.gguf -md draft.gguf. Ctrl-C ends a run cleanly; --resume RUN
+    finishes it.
     """
     from rich.console import Console
 
+    from benchctl.cli.show_engine_line import show_engine_line
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.tune.halving import Halving
     from benchctl.measurement.budget import DEFAULT_S, fitted, with_budget
@@ -80,15 +85,16 @@ def run(
     from benchctl.measurement.requested import requested_recipe
     from benchctl.measurement.resume import prepare_again, recipe_of, resume_run
     from benchctl.measurement.run import signals_interrupt, start_run
+    from benchctl.recipes.engine_line import read_engine_line
     from benchctl.recipes.from_options import RecipeOptions
     from benchctl.recipes.trust import ALL_KEYS
 
-    named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
+    named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings, skip_bad)
     if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):
         raise UsageError(
             "Name a recipe, a target, two servers, or a run to resume.",
             fix="benchctl run RECIPE, benchctl run TARGET DRAFT, benchctl run --url URL --arm-url URL, or "
-            "benchctl run --resume RUN",
+            "benchctl run -- ENGINE'S LINE, or benchctl run --resume RUN",
         )
     if dry_run and (verbose or stop_at_failure or install):
         raise UsageError("These options have no effect on a dry run.", where="-v, -x, --install")
@@ -105,6 +111,8 @@ def run(
             fix="Leave out everything but where engine and models lie.",
         )
 
+    if not (quiet or as_json) and (line := read_engine_line(subject or ())) is not None:
+        show_engine_line(line)
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     context = (
@@ -130,7 +138,7 @@ def run(
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
         if earlier is None:
-            ready = context.prepare(engine_binary, models_dir, progress.note, planned)
+            ready = context.prepare(engine_binary, models_dir, progress.note, planned, quantizes=not dry_run)
             return ready if budget_s is None or limit is not None else fitted(ready, out, budget_s)
         return prepare_again(
             earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=context.trusted

@@ -90,7 +90,7 @@ def tune(
         else:
             context, own_alone = _what_to_search([*words, *(drafts or [])], named, trust=trust_recipe)
             only_arms = only_arms or own_alone
-            candidates = all_candidates(context.prepare(**places), only_arms=only_arms)
+            candidates = all_candidates(context.prepare(**places, quantizes=not dry_run), only_arms=only_arms)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return

@@ -35,7 +35,7 @@ def file_problems(recipe: Recipe, path: Path) -> list[Problem]:
 def _prompts(document: Document, recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
     key: KeyPath = ("prompts", "suite")
     try:
-        suite = load_suite(recipe.prompts.suite, recipe_folder=folder)
+        suite = load_suite(recipe.prompts.suite, recipe_folder=folder, skip_bad=recipe.prompts.skip_bad)
     except UsageError as error:
         yield key, _message(error)
         return

@@ -20,7 +20,7 @@ from benchctl.models.sources import ModelSearch
 from benchctl.permissions import permit, permit_program, permit_tool
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite
-from benchctl.prompts.suite import PromptItem
+from benchctl.prompts.suite import IMAGES, PromptItem
 from benchctl.recipes.adapters import adapter_of, lossy_settings
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import Arm, Recipe
@@ -86,11 +86,13 @@ def prepare(
     typed: Collection[str] = (),
     suite: Suite | None = None,
     recorded: Recorded | None = None,
+    quantizes: bool = True,
 ) -> Prepared:
     """Find the engine, the models and the prompts, and check that they fit together.
 
     `trusted`: the recipe gets whatever it asks for; otherwise its typed keys, and of the others those in `typed`, which
     stand on the command line. `recorded`: of an earlier run, by setup the engine's hashes, compared before it is run.
+    `quantizes`: what the recipe has quantized is made now; else its source stands in for it, with a warning.
     `suite`: the prompts, where they were loaded elsewhere, as on a cluster, together with the text that pads them.
 
     Raises UsageError for what the recipe needs and this binary or these files cannot give, EngineError when there is no
@@ -106,7 +108,7 @@ def prepare(
     for part in recipe.parts.values():  # before any file is read
         permit(part, recipe_folder, trusted=trusted, typed=typed)
     loaded = suite is not None
-    suite = suite or load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
+    suite = suite or load_suite(recipe.prompts.suite, recipe_folder=recipe_folder, skip_bad=recipe.prompts.skip_bad)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     if not loaded and any(arm.context_length for arm in recipe.arms):
         load_context(recipe.prompts.context, recipe_folder=recipe_folder)  # refused here, where it is cheap
@@ -132,8 +134,9 @@ def prepare(
         with _in_setup(name):
             find_tool = partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted)
             may_run_code = trusted or is_typed("models", typed)
-            search = ModelSearch(recipe_folder, models_dir, notice, find_tool, may_run_code=may_run_code)
+            search = ModelSearch(recipe_folder, models_dir, notice, find_tool, quantizes, may_run_code)
             models = search.pair(part.models, engine.model_format)
+            warnings += unmade_models(models)
             warnings += engine.check(part, models)
             if part.schedule == "interleaved":
                 check_memory(part, models, device_names(capabilities))
@@ -142,6 +145,16 @@ def prepare(
         setups[name] = PreparedSetup(part, engine, capabilities, models)
     warnings += idle_slots(recipe, len(prompts))
     return _launchable(Prepared(recipe, recipe_folder, suite, prompts, {}, warnings, setups))
+
+
+def unmade_models(models: ResolvedPair) -> Iterator[str]:
+    """Yield what of a pair is not quantized yet."""
+    for role, model in (("target", models.target), ("draft", models.draft)):
+        if model is not None and model.unmade is not None:
+            yield (
+                f"models.{role} is not quantized yet: a run quantizes {one_line(model.path.name, 120)} to "
+                f"{model.unmade} first. Command, memory and time are shown with the file that it is made of."
+            )
 
 
 def _check_types(recipe: Recipe) -> None:
@@ -177,6 +190,7 @@ def _sendable(prompts: Sequence[PromptItem], capabilities: Capabilities) -> tupl
     takes_calls = "tools" in sent_fields
     for item in prompts:
         calls = {"tool_calls": item.prompt.calls} if item.prompt.calls else {}
+        calls |= {IMAGES: ()} if item.prompt.images else {}
         for name, value in (item.prompt.request | calls).items():
             by_default = takes_calls and (name == "tool_calls" or (name == "tool_choice" and value == "auto"))
             if name not in sent_fields and not by_default:
@@ -308,6 +322,8 @@ class RecipeContext:
         notice: Notice | None = None,
         recipe: Recipe | None = None,
         recorded: Recorded | None = None,
+        *,
+        quantizes: bool = True,
     ) -> Prepared:
         """Prepare its recipe, or `recipe` in its place; raises as `prepare`."""
         return prepare(
@@ -319,4 +335,5 @@ class RecipeContext:
             trusted=self.trusted,
             typed=self.typed,
             recorded=recorded,
+            quantizes=quantizes,
         )

@@ -12,11 +12,13 @@ from benchctl.errors import UsageError
 from benchctl.measurement.prepare import RecipeContext
 from benchctl.measurement.resume import context_of_run
 from benchctl.permissions import is_trusted
+from benchctl.recipes.engine_line import read_engine_line
 from benchctl.recipes.from_options import (
     NO_OPTIONS,
     RecipeOptions,
     prompt_settings,
     recipe_from_options,
+    recipe_of_line,
     recipe_of_urls,
     with_settings,
     with_types,
@@ -66,6 +68,11 @@ def requested_recipe(
 
     `url`, `arm_url`: two servers that run, in place of a recipe.
     """
+    line = read_engine_line(options.subject or ())
+    if line is not None:
+        if any((options.target, options.draft, options.engine, url)):
+            raise UsageError("The engine's line names the models.", where="--target, --draft, --engine, --url")
+        return context_of_data(recipe_of_line(options, line, Path.cwd()), trust=trust)
     recipe, target, draft = subject_of(options.subject or (), options.target, options.draft)
     if [recipe, target, url].count(None) != 2:
         fix = "`benchctl recipes list` shows the shipped recipes."
@@ -87,7 +94,7 @@ def named_recipe(
     name: str, results: Path, options: RecipeOptions = NO_OPTIONS, *, trust: bool = False
 ) -> RecipeContext:
     """Return a recipe by its name or file, or a run's own, with what `options` change. Raises as `requested_recipe`."""
-    overrides = options.overrides | prompt_settings(options.prompts, options.limit)
+    overrides = options.overrides | prompt_settings(options)
     repeated = _run_to_repeat(name, results)
     if repeated is not None:
         context = context_of_run(repeated, trusted=trust)

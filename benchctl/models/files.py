@@ -136,6 +136,8 @@ class ResolvedModel:
     files: tuple[ModelFile, ...]
     unquantized: Path | None = None
     """What it was quantized from for this run, the file or the first shard; None where it was taken as it is."""
+    unmade: str | None = None
+    """The type that a run would quantize `files` to first, where that was not to be done now; None where it is done."""
 
     folder: Path | None = None
     """The folder of a Hugging Face model. `files` are then all files in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import urllib.request
@@ -42,7 +43,7 @@ def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool 
             files = _files(source.repo, online)
             if safetensors and _safetensors_only(files):
                 return fetch_folder(source, notice)
-            name = _only_gguf(source.repo, files)
+            name = _only_gguf(source.repo, files, source.tag)
         if notice and online:
             notice(f"Fetching {source.repo}/{name}")
         first, *_ = [hf_hub_download(source.repo, shard, local_files_only=not online) for shard in shard_names(name)]
@@ -110,14 +111,21 @@ def _safetensors_only(files: list[str]) -> bool:
     return not _gguf(files) and any(name.endswith(".safetensors") for name in files)
 
 
-def _only_gguf(repo: str, files: list[str]) -> str:
+def _has_tag(name: str, tag: str | None) -> bool:
+    """Whether a file's name has a quantization, as a word of its own; without any, every name has it."""
+    return tag is None or re.search(rf"(?<![a-z0-9]){re.escape(tag.lower())}(?![a-z0-9_])", name.lower()) is not None
+
+
+def _only_gguf(repo: str, files: list[str], tag: str | None = None) -> str:
     names, message, fix = _gguf(files), "the repository has no GGUF file", "Name another repository."
-    if len(names) == 1:
-        return names[0]
+    tagged = [name for name in names if _has_tag(name, tag)]
+    if len(tagged) == 1:
+        return tagged[0]
     if names:
         listed = "\n".join(f"  hf:{repo}/{name}" for name in names[:_MAX_LISTED])
         further = f"\n  … and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-        message, fix = f"the repository has {len(names)} GGUF files; name one", f"One of:\n{listed}{further}"
+        which = "name one" if tag is None else f"{len(tagged)} of them are {one_line(tag, 40)}"
+        message, fix = f"the repository has {len(names)} GGUF files; {which}", f"One of:\n{listed}{further}"
     elif _safetensors_only(files):
         message = "the repository has safetensors and no GGUF file"
         fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."
@@ -182,10 +190,13 @@ def find_local(source: HubSource, folder: Path) -> Path | None:
         candidates = [directory / name for directory in places for name in dict.fromkeys((source.file, short))]
         return next((path for path in candidates if path.is_file()), None)
     for directory in places[:2]:
-        if match := _one_of(sorted(directory.glob("*.gguf")), source):
+        if match := _one_of(
+            [path for path in sorted(directory.glob("*.gguf")) if _has_tag(path.name, source.tag)], source
+        ):
             return match
     stem = repository.lower().removesuffix("-gguf")
-    called = [path for path in sorted(folder.glob("*.gguf")) if _is_called(path.stem.lower(), stem)]
+    ggufs = (path for path in sorted(folder.glob("*.gguf")) if _has_tag(path.name, source.tag))
+    called = [path for path in ggufs if _is_called(path.stem.lower(), stem)]
     return _one_of(called, source)
 
 

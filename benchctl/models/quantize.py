@@ -73,7 +73,7 @@ _SPARE_BYTES = 1 << 20
 def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notice: Notice | None = None) -> Path:
     """Return the quantized model, kept by the SHA-256 of source, request and tool. Raises as `quantize_to` does."""
     required = checked(files, spec)
-    target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
+    target = _kept(files, spec, tool, notice)
 
     def make(part: Path) -> None:
         if notice:
@@ -82,6 +82,17 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
 
     with _stored(target.parent):
         return made_once(target, make, notice)
+
+
+def quantized_before(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notice | None) -> Path | None:
+    """Return what `quantized` would, where it has made it before; `None` where it would make it now."""
+    checked(files, spec)
+    target = _kept(files, spec, tool, notice)
+    return target if target.is_file() else None
+
+
+def _kept(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notice | None) -> Path:
+    return cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
 
 
 def quantize_to(

@@ -14,7 +14,15 @@ from benchctl.models.footprint import kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import all_shards, facts_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder, find_local, local_folder
-from benchctl.models.quantize import Program, code_in, converted, is_safetensors_folder, needs_target, quantized
+from benchctl.models.quantize import (
+    Program,
+    code_in,
+    converted,
+    is_safetensors_folder,
+    needs_target,
+    quantized,
+    quantized_before,
+)
 from benchctl.models.shipped import bundled_file
 from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.adapters import ModelFormat
@@ -48,6 +56,8 @@ class ModelSearch:
     notice: Notice | None = None
     """Called with a few words before a step that takes long."""
     find_tool: FindTool | None = None
+    quantizes: bool = True
+    """Whether what a recipe has quantized is made where it is missing; else its source stands in for it."""
     may_run_code: bool = False
     """Whether llama.cpp's converter may run Python code that a folder of safetensors brings."""
 
@@ -76,7 +86,7 @@ class ModelSearch:
                 raise _of_role(role, spec, error) from None
 
     def _resolved(self, role: str, models: ModelPair, spec: ModelSpec, form: ModelFormat) -> ResolvedModel:
-        unquantized = folder = None
+        unquantized = folder = unmade = None
         try:
             if form == "served":
                 return ResolvedModel(spec.source, ())
@@ -90,12 +100,17 @@ class ModelSearch:
                 if self.find_tool is None:
                     fix = "Leave `quantize` out and name a quantized file."
                     raise UsageError("this engine cannot quantize", fix=fix)
-                unquantized = files[0]
-                files = (quantized(files, spec.quantize, self.find_tool("llama-quantize"), notice=self.notice),)
+                unquantized, tool = files[0], self.find_tool("llama-quantize")
+                if self.quantizes:
+                    files = (quantized(files, spec.quantize, tool, notice=self.notice),)
+                elif (made := quantized_before(files, spec.quantize, tool, self.notice)) is not None:
+                    files = (made,)
+                else:
+                    unmade = spec.quantize.type
         except UsageError as error:
             raise _of_role(role, spec, error) from None
         hashed = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, self.notice)) for file in files)
-        return _with_facts(ResolvedModel(spec.source, hashed, unquantized, folder))
+        return _with_facts(ResolvedModel(spec.source, hashed, unquantized, unmade, folder))
 
     def first(self, text: str, *, safetensors: bool = False) -> Path:
         """Return a source's first file, or its folder (of a repository of the hub with `safetensors`), absolute."""

@@ -108,7 +108,9 @@ def _question(fields: Fields, where: str, label: str, form: type[Row]) -> Questi
 
 
 def _remedy(form: type[Row], label: str) -> str:
-    shape = "" if form is OwnRow else f"{form.title} has {form.example}. "
+    if form is OwnRow:
+        return "Such rows are left out with --skip-bad, or `prompts: {skip_bad: true}` in a recipe."
+    shape = f"{form.title} has {form.example}. "
     return f"{shape}This leaves such rows out: {_command(form, label)} --skip-bad"
 
 

@@ -78,6 +78,9 @@ class Adapter:
     issue: str | None = None
     """`module:attribute` of a `benchctl.engines.common.issue_form.IssueForm`: what `benchctl report --format issue`
     fills in; `None` where the project has no such form."""
+    line: str | None = None
+    """`module:attribute` of a `benchctl.recipes.engine_line.LineForm`: how its own command lines are read as recipes;
+    `None` where they are not."""
     own_methods: bool = False
     """Whether a speculation may be named by the engine's own method name, with its own keys in `options`."""
     lists_types: bool = False

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of, kinds, registered
 from benchctl.recipes.document import dump_document, plain_value, read_value
+from benchctl.recipes.engine_line import EngineLine
 from benchctl.recipes.load import EXPANDED, absolute, recipe_of_options
 from benchctl.recipes.matrix import expand, replaced
 from benchctl.recipes.problems import did_you_mean, quoted
@@ -44,6 +45,7 @@ class RecipeOptions:
     prompts: str | None = None
     limit: int | None = None
     settings: Sequence[str] | None = None
+    skip_bad: bool = False
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -82,6 +84,31 @@ def recipe_from_options(options: RecipeOptions, target: str, draft: str | None, 
     arms = [arm_of_type(word, options.sweeps) for word in types]
     suite = "tiny.json" if target.startswith("bundled:") else "default"
     return _recipe(options, name_of(target, draft), measured, arms, suite, folder)
+
+
+def recipe_of_line(options: RecipeOptions, line: EngineLine, folder: Path) -> dict[str, Any]:
+    """Return the plain data of a recipe of an engine's own command line. Raises UsageError where it names no model.
+
+    Its speculation is an arm. Types and values of the options are arms in its place, with what else the line sets.
+    """
+    models = line.data("models")
+    if "target" not in models:
+        raise UsageError("The line names no model.", where=line.kind, fix="Give it as the engine takes it.")
+    for model in models.values():
+        model["source"] = absolute(model["source"], folder)
+    target, draft = (models[role]["source"] if role in models else None for role in ("target", "draft"))
+    engine = {"kind": line.kind, **line.data("engine"), "args": line.args, "env": line.env}
+    named = line.data("speculation")
+    kind = named.get("type")
+    if "min" in named and any(depth < named["min"] for depth in options.sweeps.get("depth", ())):
+        del named["min"]
+    if options.types or options.sweeps or kind is None:
+        arms = [arm_of_type(word, options.sweeps) for word in options.types or [kind or options.types_for(draft)[0]]]
+    else:
+        arms = [{"name": _UNSAFE.sub("_", "_".join([kind] if isinstance(kind, str) else kind)).replace("-", "_")}]
+    for arm in arms:
+        arm["speculation"] = named | arm.get("speculation", {})
+    return _recipe(options, name_of(target, draft), {"engine": engine, "models": models}, arms, "default", folder)
 
 
 def recipe_of_urls(options: RecipeOptions, url: str, arm_url: str | None, folder: Path) -> dict[str, Any]:
@@ -123,7 +150,11 @@ def _recipe(
         "name": name,
         "description": "Made of the options of one command line.",
         **measured,
-        "prompts": {"suite": absolute(options.prompts or suite, folder), **({"limit": limit} if limit else {})},
+        "prompts": {
+            "suite": absolute(options.prompts or suite, folder),
+            **({"limit": limit} if limit else {}),
+            **({"skip_bad": True} if options.skip_bad else {}),
+        },
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
         "blocks": {},  # auto, with keys that --set reaches
         "arms": [{"name": "baseline"}, *arms],
@@ -171,11 +202,13 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
-    """Return `--prompts` and `--limit` as keys of a recipe; another suite has tasks of its own, and all are asked."""
-    if suite is None:
-        return {} if limit is None else {"prompts.limit": limit}
-    return {"prompts.suite": absolute(suite, Path.cwd()), "prompts.tasks": None, "prompts.limit": limit}
+def prompt_settings(options: RecipeOptions) -> dict[str, Any]:
+    """Return `--prompts`, `--limit` and `--skip-bad` as keys of a recipe; of another suite all tasks are asked."""
+    skipping = {"prompts.skip_bad": True} if options.skip_bad else {}
+    if options.prompts is None:
+        return skipping if options.limit is None else {"prompts.limit": options.limit, **skipping}
+    suite = absolute(options.prompts, Path.cwd())
+    return {"prompts.suite": suite, "prompts.tasks": None, "prompts.limit": options.limit, **skipping}
 
 
 def arm_of_type(kind: str, sweeps: Sweeps) -> dict[str, Any]:

@@ -83,10 +83,10 @@ def quoted(value: object) -> str:
     return excerpt(str(value))
 
 
-def did_you_mean(word: object, valid: Iterable[str]) -> str:
-    """Return ` Did you mean 'x'?` for the nearest known name, or nothing."""
+def did_you_mean(word: object, valid: Iterable[str], alike: float = 0.6) -> str:
+    """Return ` Did you mean 'x'?` for the nearest known name, or nothing. `alike`: at least, from 0 to 1 (the same)."""
     if not isinstance(word, str) or len(word) > MAX_QUOTED:
         return ""
     lowered = {name.lower(): name for name in valid}
-    near = difflib.get_close_matches(word.lower(), lowered, n=1)
+    near = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=alike)
     return f" Did you mean '{lowered[near[0]]}'?" if near else ""

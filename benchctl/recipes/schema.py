@@ -89,6 +89,9 @@ class PromptsSpec(Strict):
     )
     tasks: list[Name] | None = Field(default=None, min_length=1, description="Null: every task of the suite.")
     limit: int | None = Field(default=None, ge=1, description="At most so many prompts of each task.")
+    skip_bad: bool = Field(
+        default=False, description="Leave out rows of a .jsonl or .json file that are no prompts; they are counted."
+    )
     context: str | None = Field(
         default=None, min_length=1, description="A text that pads prompts to context_length; null: benchctl's own."
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import benchctl
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_HF = re.compile(rf"({_PART}/{_PART})(?:/((?:{_PART}/)*{_PART}))?\Z")
+_HF = re.compile(rf"({_PART}/{_PART})(?:/((?:{_PART}/)*{_PART})|:([A-Za-z0-9_.-]+))?\Z")
 _URL = re.compile(r"https?://(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+)(?:/(?:blob|resolve)/[^/]+/([^?#]+))?")
 
 
@@ -27,6 +27,8 @@ class HubSource:
 
     repo: str
     file: str | None
+    tag: str | None = None
+    """A quantization, such as Q4_K_M: the file whose name has it."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ def parse_source(text: str) -> Source:
     if text.startswith("hf:"):
         match = _HF.match(text.removeprefix("hf:").removesuffix("/"))
         if not match or ".." in text:
-            raise ValueError("expected hf:ORG/REPO or hf:ORG/REPO/FILE")
-        return HubSource(match.group(1), match.group(2))
+            raise ValueError("expected hf:ORG/REPO, hf:ORG/REPO/FILE or hf:ORG/REPO:QUANTIZATION")
+        return HubSource(*match.groups())
     if url := _URL.match(text):
         repository = "/".join(part for part in url.groups() if part)
         raise ValueError(f"expected a path, hf:ORG/REPO[/FILE] or bundled:NAME; for this page write hf:{repository}")

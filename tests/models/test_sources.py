@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.errors import UsageError
+from benchctl.measurement.prepare import unmade_models
 from benchctl.models import shipped, sources
 from benchctl.models.files import ResolvedPair
 from benchctl.models.hub import OfflineError
@@ -167,6 +168,16 @@ def test_without_network_and_file_the_remedy_is_named(tmp_path: Path) -> None:
 
 def test_control_characters_of_a_source_are_made_visible(tmp_path: Path) -> None:
     assert "\x1b" not in refusal("\x1b[31mm.gguf", tmp_path)
+
+
+def test_a_source_stands_in_for_what_is_not_to_be_quantized_now(make_gguf: MakeGguf, tmp_path: Path) -> None:
+    source = make_gguf("m.gguf", tensors=("blk.0.attn_k.weight",))
+    pair = ModelPair(target=ModelSpec(source="m.gguf", quantize=QuantizeSpec(type="q8_0")))
+    tool = Program(("/no/such/tool",), "1", lambda argv, log, on_line: pytest.fail("it was run"))
+    model = ModelSearch(tmp_path, find_tool=lambda name: tool, quantizes=False).pair(pair).target
+    assert (model.path, model.unmade) == (source, "q8_0")
+    (warning,) = unmade_models(ResolvedPair(model, None))
+    assert "m.gguf to q8_0 first" in warning
 
 
 def test_an_engine_without_a_quantizer_is_refused(make_gguf: MakeGguf, tmp_path: Path) -> None:

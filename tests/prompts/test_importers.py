@@ -288,7 +288,7 @@ def test_a_bad_plain_line_is_one_error_with_its_place(tmp_path: Path, line: str)
     message = refusal(path, "jsonl")
     assert message.startswith("q.jsonl:3: ")
     assert BAD_PLAIN[line] in message
-    assert message.endswith("\n" + LEAVE_OUT.format("q.jsonl", "jsonl --licence LICENCE"))
+    assert message.endswith("\nSuch rows are left out with --skip-bad, or `prompts: {skip_bad: true}` in a recipe.")
 
 
 def test_a_bad_row_of_a_table_is_one_error_with_its_number(tmp_path: Path) -> None:

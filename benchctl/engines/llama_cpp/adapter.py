@@ -66,6 +66,7 @@ ADAPTER = Adapter(
     issue="benchctl.engines.llama_cpp.issue:FORM",
     doctor="benchctl.engines.llama_cpp.installation:check",
     program="llama-server",
+    line="benchctl.engines.llama_cpp.line:LINE",
     installer="benchctl.engines.llama_cpp.installation:LlamaCppInstaller",
     model_format="gguf",
     usual=Usual(start_s=2.0, step_s=0.001),  # 0.4 ms on an H100, 1.6 to 3 on two cores

@@ -26,6 +26,8 @@ from benchctl.recipes.speculation import copies, takes_draft
 BATCH = 512
 """Logical and physical batch size of every arm: other shapes round differently, and give other text."""
 
+_NEAR = 0.85
+"""How alike a flag is to one that the binary lacks before it is proposed: `--no-mmap` is no `--no-mmproj`."""
 _OFFLOAD_ALL = "999"
 DEVICES: dict[str, tuple[str, ...]] = {
     **{"cuda": ("CUDA",), "metal": ("Metal", "MTL"), "vulkan": ("Vulkan",)},
@@ -33,7 +35,7 @@ DEVICES: dict[str, tuple[str, ...]] = {
 }
 """How the names begin of what `--list-devices`, and the log, call a device of a recipe: `Vulkan0`, `MTL0`."""
 
-_RESERVED = SET_BY_KEYS | reserved(
+RESERVED = SET_BY_KEYS | reserved(
     {
         "models.target": "--model --model-url --docker-repo --hf-repo --hf-file",
         "engine.context": "--ctx-size",
@@ -179,14 +181,16 @@ def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
     problems = []
     if args and not IS_OPTION.match(args[0]):
         problems.append(f"`{args[0]}` is not a flag; write each flag and its value as items of their own.")
-    for argument in _flags_in(args):
+    for index, argument in enumerate(args):
+        if not IS_OPTION.match(argument):
+            continue
         flag = flags.get(argument)
         if flag is None:
-            hint = did_you_mean(argument, flags.names())
-            hint = " Write its value as an item of its own." if "=" in argument else hint
+            near = did_you_mean(argument, flags.names(), _NEAR) if argument.startswith("--") else ""
+            hint = " Write its value as an item of its own." if "=" in argument else near
             problems.append(f"This llama-server has no flag {argument}.{hint}")
             continue
-        instead = next((_RESERVED[name] for name in flag.names if name in _RESERVED), None)
+        instead = next((RESERVED[name] for name in flag.names if name in RESERVED), None)
         if flag.removed:
             use = f"; use {flag.replacement}" if flag.replacement else ""
             key = f" (in a recipe: {instead})" if instead else ""
@@ -195,6 +199,8 @@ def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
             problems.append(f"{argument} may not be among a recipe's arguments; use {instead}.")
         elif flag.names[-1].endswith(("-default", "-spec")):
             problems.append(f"{argument} chooses its own models and settings; write them in the recipe.")
+        elif flag.metavar and flags.dialect != "ik" and (args[index + 1 : index + 2] or ["-m"])[0] in flags:
+            problems.append(f"{argument} lacks its value, {flag.metavar}; write it as the next item.")
     return problems
 
 

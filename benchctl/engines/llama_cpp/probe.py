@@ -28,7 +28,7 @@ _REMOVED = re.compile(r"the argument has been removed\.?\s*(?:use\s+(?P<instead>
 _DEFAULT = re.compile(r"\(default: (-?\d{1,15})\b")
 _MOST_FLAGS = 4096
 _LONGEST_LINE = 4096
-_OWN_NAMES = {
+OWN_NAMES = {
     "draft": "draft-simple",
     **{name: f"draft-{name}" for name in ("mtp", "eagle3", "dflash", "dspark")},
 }
@@ -130,7 +130,7 @@ class Flags:
         """
         kind = self.get("--spec-type")
         listed = [] if kind is None or kind.removed else [name for name in _type_names(kind) if name != "none"]
-        own_names = {_OWN_NAMES.get(name, name): name for name in listed}
+        own_names = {OWN_NAMES.get(name, name): name for name in listed}
         drafts = "--model-draft" in self and self.first("--draft-max", "--spec-draft-n-max") is not None
         if drafts and NEEDS_DRAFT_MODEL.isdisjoint(own_names):
             own_names["draft-simple"] = ""  # these builds speculate as soon as they are given a draft model

@@ -18,7 +18,7 @@ from benchctl.recipes.speculation import COPIES, SPECULATION_TYPES, TAKEN_BY, Op
 
 KEYS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
 
-_FLAG_TABLE = """
+FLAG_TABLE = """
 draft      max       --spec-draft-n-max        --draft-max
 draft      min       --spec-draft-n-min        --draft-min
 draft      p_min     --spec-draft-p-min        --draft-p-min
@@ -39,7 +39,7 @@ def _spellings(type_name: str) -> dict[str, list[list[str]]]:
     """Return by key the flags of a type; one that benchctl does not know takes a draft's keys where its name says so:
     its log tells what it took."""
     kind = "copy" if type_name in COPIES else "draft" if type_name.startswith("draft-") else type_name
-    rows = [row.split() for row in _FLAG_TABLE.strip().splitlines()]
+    rows = [row.split() for row in FLAG_TABLE.strip().splitlines()]
     return {key: [cell.format(type_name).split(",") for cell in cells] for word, key, *cells in rows if word == kind}
 
 
@@ -51,7 +51,7 @@ _CACHE_DEPTH = 8
 _OWN_PREFIXES = ("spec-", "draft-")
 
 
-_NAMES = [name for word in _FLAG_TABLE.split() if word.startswith("--") for name in word.split(",")]
+_NAMES = [name for word in FLAG_TABLE.split() if word.startswith("--") for name in word.split(",")]
 _KEY_FLAGS = {name.format(kind) for name in _NAMES for kind in COPIES}
 SET_BY_KEYS = {
     **dict.fromkeys(("--spec-draft-model", "--model-draft", "--spec-draft-hf", "--hf-repo-draft"), "models.draft"),

@@ -91,6 +91,7 @@ ADAPTER = Adapter(
     endpoint="benchctl.engines.vllm.engine:FAMILY",
     issue="benchctl.engines.vllm.issue:FORM",
     program="vllm",
+    line="benchctl.engines.vllm.line:LINE",
     installer="benchctl.engines.vllm.engine:VllmInstaller",
     model_format="huggingface",
     usual=Usual(start_s=75.0, step_s=0.008),  # H100: 94 s compiled, 36 to 62 s eager; two cores: 65 s

@@ -30,7 +30,7 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
 
-_RESERVED = reserved(
+RESERVED = reserved(
     {
         "models.target": "--model --tokenizer --revision",
         "engine.context": "--max-model-len",
@@ -105,7 +105,7 @@ def _positive(option: str) -> str:
 
 def argument_problems(args: Sequence[str], options: Mapping[str, int | None] | None) -> list[str]:
     """Return a sentence for every argument of a recipe that this vLLM lacks or that benchctl sets itself."""
-    return package_argument_problems(args, options, _RESERVED, "vLLM", _positive)
+    return package_argument_problems(args, options, RESERVED, "vLLM", _positive)
 
 
 _COUNTING = ("--enable-per-request-metrics", "--speculative-config", "--per-request-spec-decode-metrics")

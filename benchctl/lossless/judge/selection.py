@@ -270,7 +270,8 @@ def _slots(group: ConditionRun) -> int | None:
 
 def unchanged_prompts(manifest: Manifest, suite: str, folder: Path) -> dict[tuple[str, int], Prompt]:
     """Return the run's prompts that are in `suite` still as they were, by task and index. Raises UsageError."""
-    prompts = load_suite(suite, recipe_folder=folder).tasks
+    skip_bad = bool((manifest.recipe.get("prompts") or {}).get("skip_bad"))
+    prompts = load_suite(suite, recipe_folder=folder, skip_bad=skip_bad).tasks
     return {
         (identity.task, identity.prompt_idx): prompt
         for identity in manifest.prompts

@@ -138,11 +138,18 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
         (["--log-disable"], "keeps the log"),
         (["--spec-default"], "arms[].speculation"),
         (["--fim-qwen-7b-spec"], "its own models"),
+        (["-fa"], "-fa lacks its value, [on|off|auto]"),
+        (["-fa", "-ngl", "99"], "-fa lacks its value"),
     ],
 )
 def test_arguments_that_would_break_the_measurement_are_refused(args: list[str], message: str) -> None:
     (problem,) = argument_problems(args, CURRENT)
     assert message in problem
+
+
+@pytest.mark.parametrize("gone", ["--no-mmap", "--ctx-size-draft", "-cd"])
+def test_no_flag_of_another_meaning_is_proposed(gone: str) -> None:
+    assert argument_problems([gone], CURRENT) == [f"This llama-server has no flag {gone}."]
 
 
 def test_other_arguments_pass() -> None:
