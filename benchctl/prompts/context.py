@@ -107,6 +107,8 @@ def _with_last(prompt: Prompt, text: str) -> Prompt:
     if prompt.messages is None:
         return prompt.model_copy(update={"prompt": text})
     index = _last_user(prompt)
+    if prompt.images:
+        raise UsageError("A prompt with images is neither padded nor cut.", where="context_length")
     changed = Message(role=prompt.messages[index].role, content=text)
     return prompt.model_copy(update={"messages": (*prompt.messages[:index], changed, *prompt.messages[index + 1 :])})
 

@@ -43,7 +43,8 @@ not."""
 _OF_THE_PROMPT = {
     **dict.fromkeys(("input", "instructions", "history", "context", "passage"), "put it into the prompt"),
     "developer": "call it `system`",
-    **dict.fromkeys(("image", "images", "audio", "audios", "video", "videos"), "benchctl sends text alone"),
+    **dict.fromkeys(("image", "images"), "write it as a part of a message's `content`, of type `image_url`"),
+    **dict.fromkeys(("audio", "audios", "video", "videos"), "benchctl sends text and images alone"),
 }
 """Keys beside a prompt that seem to belong to it, and what to do about each."""
 

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from benchctl.prompts.answers import Answer
 from benchctl.recipes.problems import value_at
 
+IMAGES = "image_url"
+"""What an engine that is sent images has among its `Capabilities.request_fields`."""
 REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwargs")
 """Keys of a prompt beside its messages that an engine is sent, by the names of OpenAI's chat API and its servers."""
 
@@ -35,12 +37,33 @@ class Message(BaseModel):
     """Of a tool's turn: the call that it answers."""
     name: str | None = None
     reasoning_content: str | None = None
+    parts: tuple[dict[str, Any], ...] | None = None
+    """Of a turn with images its parts as OpenAI's chat API has them, which are sent in place of `content`: their texts.
+    """
 
     @property
     def text(self) -> str:
         """What people read of the turn: its content, and its calls of tools as JSON."""
         calls = json.dumps(self.tool_calls, ensure_ascii=False) if self.tool_calls else ""
         return "\n".join(filter(None, (self.content, calls)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_parts(cls, turn: Any) -> Any:  # noqa: ANN401 - whatever a file has
+        """Read a suite's turn whose content is a list of parts."""
+        if isinstance(turn, dict) and isinstance(turn.get("tool_calls"), list):
+            turn = {**turn, "tool_calls": tuple(turn["tool_calls"])}  # what is handed on counts as Python's, not JSON's
+        parts = value_at(turn, ("content",))
+        if not isinstance(parts, (list, tuple)) or not all(isinstance(part, dict) for part in parts):
+            return turn
+        text = "\n".join(str(part["text"]) for part in parts if "text" in part)
+        return {**turn, "content": text, "parts": tuple(parts)}
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The addresses of its images."""
+        found = (value_at(part, (IMAGES, "url")) for part in self.parts or ())
+        return tuple(str(address) for address in found if address is not None)
 
     @model_validator(mode="after")
     def _says_something(self) -> Message:
@@ -52,7 +75,9 @@ class Message(BaseModel):
 
     @model_serializer(mode="wrap")
     def _as_sent(self, as_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {key: value for key, value in as_dict(self).items() if value is not None or key == "content"}
+        sent = {key: value for key, value in as_dict(self).items() if value is not None or key == "content"}
+        parts = sent.pop("parts", None)
+        return sent if parts is None or "content" not in sent else sent | {"content": list(parts)}
 
 
 class Prompt(BaseModel):
@@ -79,6 +104,11 @@ class Prompt(BaseModel):
     def calls(self) -> tuple[dict[str, Any], ...]:
         """The calls of tools in its earlier turns."""
         return tuple(call for message in self.messages or () for call in message.tool_calls or ())
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The addresses of the images in its turns."""
+        return tuple(address for message in self.messages or () for address in message.images)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -109,10 +139,12 @@ class Prompt(BaseModel):
         )
 
     def constraint(self, sent_fields: frozenset[str]) -> str | None:
-        """Return the key that may keep the model from its likeliest tokens; `None` where none does.
+        """Return the key that may keep the model from its likeliest tokens, or that no scorer reads; else `None`.
 
         `sent_fields`: of `REQUEST_FIELDS`, what the engine takes. With `tool_choice` it sees to calls of tools itself.
         """
+        if self.images:
+            return IMAGES
         if self.response_format is not None:
             return "response_format"
         calls = self.tools is not None and self.tool_choice != "none" and "tool_choice" in sent_fields

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from benchctl.prompts.row import Fields, RowError
-from benchctl.prompts.suite import Message
+from benchctl.prompts.suite import IMAGES, Message
 from benchctl.recipes.problems import Plain, quoted
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -28,7 +28,8 @@ _REFUSED = {
     "reasoning": "write it as `reasoning_content`",
     "thinking": "write it as `reasoning_content`",
     "prefix": "a turn that the model goes on with cannot be sent",
-    **dict.fromkeys(("image", "images", "audio", "video", "videos", "file"), "benchctl sends text alone"),
+    **dict.fromkeys(("image", "images"), "write it as a part of `content` of type `image_url`"),
+    **dict.fromkeys(("audio", "video", "videos", "file"), "benchctl sends text and images alone"),
 }
 """Keys of a turn that the model would be shown, and what to do about each."""
 
@@ -64,9 +65,15 @@ def message_of(turn: Fields, key: str) -> Message:
             raise RowError(f"`{key}.{part}`: expected text; got {quoted(text)}")
     if calls is not None and (role != "assistant" or not isinstance(calls, list)):
         raise RowError(f"`{key}.tool_calls`: expected a list of calls in a turn of the assistant")
+    if isinstance(content, list):
+        content = [_part(part, f"{key}.{name}[{number}]") for number, part in enumerate(content)]
+        if all(part["type"] == "text" for part in content):
+            content = "\n".join(part["text"] for part in content)
+    elif not (isinstance(content, str) or (content is None and calls is not None)):
+        raise RowError(f"`{key}.{name}`: expected text; got {quoted(content)}")
     return Message(
         role=role,
-        content=_text(content, f"{key}.{name}", may_be_none=calls is not None),
+        content=content,
         tool_calls=None if calls is None else tuple(_call(call, f"{key}.tool_calls") for call in calls),
         **further,
     )
@@ -84,18 +91,17 @@ def unsent_keys(turns: Sequence[Fields], form: str) -> list[str]:
     return [f"{form}[].{key}" for key in keys if key not in _SENT]
 
 
-def _text(content: Plain, key: str, *, may_be_none: bool = False) -> str | None:
-    """Return the text of a turn; OpenAI's list of parts is joined."""
-    if isinstance(content, list):
-        for number, part in enumerate(content):
-            kind = part.get("type", "text") if isinstance(part, dict) else None
-            if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-                shown = f"is of type {quoted(kind)}" if kind else f"is {quoted(part)}"
-                raise RowError(f"`{key}[{number}]` {shown}: benchctl sends text alone")
-        return "\n".join(part["text"] for part in content)
-    if isinstance(content, str) or (content is None and may_be_none):
-        return content
-    raise RowError(f"`{key}`: expected text; got {quoted(content)}")
+def _part(part: Plain, key: str) -> Fields:
+    """Return a part of a turn as OpenAI's API has it: a text, or an image by its address."""
+    kind = part.get("type", "text") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    address = part.get(kind) if kind in (IMAGES, "image") else None
+    image = {"url": address} if isinstance(address, str) else address
+    if isinstance(image, dict) and isinstance(image.get("url"), str):
+        return {"type": IMAGES, IMAGES: image}
+    shown = f"is of type {quoted(kind)}" if kind else f"is {quoted(part)}"
+    raise RowError(f"`{key}` {shown}: benchctl sends text and images (`image_url`) alone")
 
 
 def _calls_in(content: Plain, key: str) -> list[Plain]:

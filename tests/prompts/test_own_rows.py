@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.prompts.formats import FORMATS
-from benchctl.prompts.load import Suite, load_suite, write_suite
+from benchctl.prompts.load import Suite, load_suite, prompt_sha256, write_suite
 from benchctl.prompts.questions import read_questions
 from benchctl.prompts.suite import Prompt
 
@@ -31,6 +31,12 @@ def sent(prompt: Prompt) -> list[dict[str, Any]]:
 
 def turn(role: str, content: str | None) -> dict[str, Any]:
     return {"role": role, "content": content}
+
+
+def shown(address: str) -> dict[str, Any]:
+    """A turn with an image."""
+    parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": address}}]
+    return {"role": "user", "content": parts}
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "w", "arguments": '{"city": "X"}'}}
@@ -128,10 +134,14 @@ def test_every_form_is_read(tmp_path: Path, form: str) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "developer": ({"messages": [turn("developer", "b"), turn("user", "a")]}, "`messages[0].role` is 'developer'"),
-    "an image": (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
-        "`messages[0].content[0]` is of type 'image_url': benchctl sends text alone",
+    "a sound": (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]}]},
+        "`messages[0].content[0]` is of type 'input_audio': benchctl sends text and images (`image_url`) alone",
     ),
+    "an image of the network": ({"messages": [shown("https://example.org/cat.png")]}, "benchctl fetches none"),
+    "an image elsewhere": ({"messages": [shown("../cat.png")]}, "does not lie below the prompts' folder"),
+    "an image that is none": ({"messages": [shown("a.jsonl")]}, "is no PNG, JPEG, GIF or WebP"),
+    "an image that is missing": ({"messages": [shown("cat.png")]}, "cannot be read: No such file"),
     "images beside it": ({"prompt": "a", "images": ["x.png"]}, "`images` seems to belong to the prompt"),
     "a context beside it": ({"prompt": "a", "context": "b"}, "`context` seems to belong to the prompt"),
     "instructions of the developer beside it": ({"prompt": "a", "developer": "b"}, "call it `system`"),
@@ -173,6 +183,21 @@ def test_what_is_refused_is_named_with_row_and_key(tmp_path: Path, case: str) ->
     assert refused.value.where == "a.jsonl:2"
     assert said in str(refused.value)
     assert "Input should" not in str(refused.value)
+
+
+def test_an_image_is_sent_and_hashed_as_data(tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG1")
+    data = "data:image/png;base64,iVBORzE="
+    prompt, same = first(tmp_path, {"messages": [shown("cat.png")]}), first(tmp_path, {"messages": [shown(data)]})
+    assert sent(prompt) == [shown(data)]
+    assert prompt_sha256(prompt) == prompt_sha256(same)
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG2")
+    assert prompt_sha256(first(tmp_path, {"messages": [shown("cat.png")]})) != prompt_sha256(same)
+    assert prompt.messages is not None
+    assert prompt.messages[0].text == "What is it?"
+    suite = {"schema": 1, "name": "s", "kind": "chat", "licence": "MIT", "source": "me"}
+    (tmp_path / "s.json").write_text(json.dumps({**suite, "tasks": {"t": [{"messages": [shown(data)]}]}}))
+    assert load_suite("s.json", recipe_folder=tmp_path).tasks["t"] == (same,)
 
 
 def test_keys_of_turns_that_say_nothing_to_a_model_are_named(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from benchctl.engines.openai.server import EndpointLaunch, EndpointServer, unsup
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedPair
-from benchctl.prompts.suite import Prompt
+from benchctl.prompts.suite import IMAGES, Prompt
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.text import one_line
 
@@ -181,7 +181,7 @@ class OpenAiEngine:
             build=None,
             commit=None,
             speculation_types=(),
-            request_fields=_STANDARD_FIELDS | ({"chat_template_kwargs"} if endpoint.family else frozenset()),
+            request_fields=_STANDARD_FIELDS | {IMAGES} | ({"chat_template_kwargs"} if endpoint.family else frozenset()),
             details={"server": endpoint.family, "models": list(endpoint.models or ())}
             | ({"prompt_cache": False} if endpoint.family == "llama.cpp" else {}),
         )

@@ -66,7 +66,7 @@ def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask
 def test_a_byte_order_mark_costs_no_token(endpoint: Endpoint, ask: Ask) -> None:
     server = ask(endpoint(fault="byte-order-mark"))
     answer = complete(server, server.render(RAW), GREEDY)
-    assert (answer.text, answer.first_tokens) == ("one two three four", 1)
+    assert (answer.text, answer.text_events) == ("one two three four", 4)  # however many came in a read
 
 
 def test_an_unknown_server_gets_standard_fields_only(endpoint: Endpoint, ask: Ask) -> None:
@@ -250,6 +250,17 @@ def test_what_a_prompt_has_beside_its_messages_is_sent(endpoint: Endpoint, ask: 
     assert json.loads(server.render(CHAT).text) == [{"role": "user", "content": "count"}]
 
 
+def test_images_are_sent_where_they_stand_in_the_turn(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint()
+    server = ask(script)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORzE="}}
+    content = [{"type": "text", "text": "a"}, image, {"type": "text", "text": "b"}]
+    prompt = Prompt.model_validate({"messages": [{"role": "user", "content": content}]}, strict=False)
+    assert complete(server, server.render(prompt), GREEDY).text == "one two three four"
+    assert script.requests[0]["messages"] == [{"role": "user", "content": content}]
+    assert prompt.constraint(frozenset()) == "image_url", "no scorer reads it"
+
+
 def test_a_server_that_is_not_recognised_is_not_sent_variables_of_its_template(endpoint: Endpoint, ask: Ask) -> None:
     server = ask(endpoint())
     with pytest.raises(EngineError, match="chat_template_kwargs"):
@@ -260,8 +271,8 @@ def test_what_an_endpoint_takes_depends_on_its_server(endpoint: Endpoint) -> Non
     def fields(script: Script) -> frozenset[str]:
         return OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": script.url})).probe().request_fields
 
-    assert fields(endpoint()) == REQUEST.keys() - {"chat_template_kwargs"}
-    assert fields(endpoint(pages=SLOTS)) == REQUEST.keys()
+    assert fields(endpoint()) == {"image_url", *REQUEST} - {"chat_template_kwargs"}
+    assert fields(endpoint(pages=SLOTS)) == {"image_url", *REQUEST}
 
 
 def test_calls_of_tools_are_part_of_the_answer() -> None:
