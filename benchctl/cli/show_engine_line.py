@@ -38,6 +38,6 @@ class TakesEngineLines(TyperCommand):
             if (option := known_option(strange)) is not None:
                 raise UsageError(
                     f"{one_line(option, 80)} is an option of an engine, not of benchctl.",
-                    fix=f"Paste the engine's whole line behind --: {ctx.command_path} -- llama-server -m TARGET …",
+                    fix=f"Paste the engine's whole line behind --: benchctl {self.name} -- llama-server -m TARGET …",
                 )
         return super().parse_args(ctx, args)

@@ -67,6 +67,8 @@ def folder_error(folder: Path) -> UsageError:
     if ggufs:
         fix = f"Name the GGUF file in it: {one_line(', '.join(ggufs), 200)}."
         return UsageError("this is a folder, not a model file", where=where, fix=fix)
+    if (folder / "adapter_config.json").is_file():
+        return UsageError("this folder has a LoRA adapter (PEFT), not a model", where=where, fix=_KINDS["adapter"][1])
     weights = [path.name for pattern in ("*.bin", "*.pth", "*.pt") for path in sorted(folder.glob(pattern))]
     if any(folder.glob("*.safetensors")):
         return UsageError("this folder has safetensors and no config.json", where=where, fix="Download config.json.")
@@ -79,7 +81,11 @@ def folder_error(folder: Path) -> UsageError:
 
 
 def check_index(folder: Path) -> None:
-    """Raises UsageError where a folder of safetensors lacks shards that its index lists."""
+    """Raises UsageError where a folder of safetensors is MLX's, or lacks shards that its index lists."""
+    if _is_of_mlx(folder / "config.json"):
+        message = "the weights in this folder are quantized by MLX, which no engine of benchctl loads"
+        fix = "Name the original repository, or measure MLX's server as an endpoint."
+        raise UsageError(message, where=one_line(str(folder)), fix=fix)
     index = folder / "model.safetensors.index.json"
     try:
         if not index.is_file() or index.stat().st_size > _MAX_INDEX_BYTES:
@@ -94,3 +100,14 @@ def check_index(folder: Path) -> None:
             where=one_line(str(folder)),
             fix="Download the missing shards into the same folder.",
         )
+
+
+def _is_of_mlx(config: Path) -> bool:
+    """Whether a configuration has MLX's `quantization`; other methods have `quantization_config` with a name."""
+    try:
+        if config.stat().st_size > _MAX_INDEX_BYTES:
+            return False
+        keys = json.loads(config.read_text("utf-8")).get("quantization")
+        return isinstance(keys, dict) and {"bits", "group_size"} <= keys.keys()
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False

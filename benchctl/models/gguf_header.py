@@ -203,6 +203,21 @@ def read_header(path: Path) -> GgufHeader:
         raise UsageError(str(error), where=where, fix=error.fix) from None
 
 
+_AGAIN = "Download a GGUF file of the model, or convert the original weights."
+_OTHER_FILES = {
+    **dict.fromkeys((b"tjgg", b"lmgg", b"fmgg"), ("a GGML file of the time before GGUF", _AGAIN)),
+    b"algg": ("a LoRA adapter of the time before GGUF", "Name the model that it belongs to."),
+    b"PK\x03\x04": ("a zip archive, such as PyTorch's weights", _AGAIN),
+    b"\x80": ("a pickle, such as PyTorch's weights", _AGAIN),
+    **dict.fromkeys((b"<!", b"<h", b"<H"), ("a web page: the download was refused", "Download it again, logged in.")),
+    b"vers": ("a pointer of Git LFS, without the file", "Fetch the file: git lfs pull"),
+    b"\x1f\x8b": ("a gzip archive", "Unpack it."),
+    b"FROM": ("a Modelfile of Ollama", "Name the GGUF file that its FROM names."),
+    b"{": ("a JSON file", "Name a GGUF file."),
+}
+"""By its beginning, what a file is, and what to do. GGML's are those of llama.cpp before August 2023."""
+
+
 class _BrokenError(Exception):
     def __init__(self, message: str, fix: str = "Download or convert it again.") -> None:
         super().__init__(message)
@@ -240,7 +255,10 @@ class _Parser:
             if not any(self.data[:4096]):
                 raise _BrokenError("the model file contains zeros: its download or conversion did not finish")
             if self.path.suffix == ".safetensors" or self.data[8:9] == b"{":
-                raise _BrokenError("this is a safetensors file, not GGUF", "Convert it with llama.cpp's converter.")
+                fix = "Name the folder that it lies in, with its config.json."
+                raise _BrokenError("this is a safetensors file, not GGUF", fix)
+            if known := next((kind for start, kind in _OTHER_FILES.items() if magic.startswith(start)), None):
+                raise _BrokenError(f"this is {known[0]}, not a GGUF file", known[1])
             raise _BrokenError(f"this is no GGUF file: it starts with {magic!r}, expected b'GGUF'", "Name a GGUF file.")
         self.at = 4
         version = self.u32()
@@ -248,7 +266,11 @@ class _Parser:
             raise _BrokenError("this is a big-endian GGUF file, which llama.cpp reads on big-endian machines only")
         if version not in VERSIONS:
             readable = " and ".join(map(str, VERSIONS))
-            fix = "Update benchctl, or convert the model again."
+            fix = (
+                "Convert the model again."
+                if version < min(VERSIONS)
+                else "Update benchctl, or convert the model again."
+            )
             raise _BrokenError(f"this GGUF file is of version {version}; benchctl reads {readable}", fix)
         return version
 

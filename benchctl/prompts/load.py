@@ -126,7 +126,12 @@ def load_suite(name_or_path: str, *, recipe_folder: Path, skip_bad: bool = False
         raise _refusal(where, translate(error, data, _SuiteFile)) from None
     if problems := _mismatches(suite):
         raise _refusal(where, problems)
-    tasks = _with_images(suite.tasks, path.parent, where, {})
+    tasks = {
+        task: tuple(
+            with_images(prompt, path.parent, f"{where}: tasks.{task}[{index}]") for index, prompt in enumerate(prompts)
+        )
+        for task, prompts in suite.tasks.items()
+    }
     return Suite(suite.name, suite.kind, suite.licence, suite.source, hashlib.sha256(raw).hexdigest(), tasks)
 
 
@@ -134,22 +139,9 @@ def _own_file(path: Path, raw: bytes, where: str, *, skip_bad: bool) -> Suite:
     """Return the user's own prompts, read as an import reads them; their task is the file's name where it is absent."""
     name = path.name.split(".")[0] or "prompts"
     questions = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name, skip_bad=skip_bad)
-    tasks = _with_images(questions.tasks, path.parent, where, questions.places)
+    tasks = {task: tuple(prompts) for task, prompts in questions.tasks.items()}
     digest = hashlib.sha256(raw).hexdigest()
     return Suite(name, "chat", "not stated", where, digest, tasks, places=questions.places, notes=questions.notes)
-
-
-def _with_images(
-    tasks: Mapping[str, Sequence[Prompt]], folder: Path, where: str, places: Mapping[tuple[str, int], str]
-) -> dict[str, tuple[Prompt, ...]]:
-    """Return the prompts with the data of the images that they name."""
-    return {
-        task: tuple(
-            with_images(prompt, folder, places.get((task, index), f"{where}: tasks.{task}[{index}]"))
-            for index, prompt in enumerate(prompts)
-        )
-        for task, prompts in tasks.items()
-    }
 
 
 def _find(name_or_path: str, recipe_folder: Path) -> Path:

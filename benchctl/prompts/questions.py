@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.prompts.formats import FORMATS, TaskNames
+from benchctl.prompts.images import with_images
 from benchctl.prompts.own_rows import NO_TASK, NoPromptError, OwnRow
 from benchctl.prompts.row import Fields, Kind, Question, Row
 from benchctl.prompts.row_files import rows_of
@@ -69,7 +70,7 @@ def read_questions(
                 without_text += 1
                 continue
             kind = kind or ("raw" if isinstance(question.content, str) else "chat")
-            prompt = _prompt(question, kind, where, label, form)
+            prompt = with_images(_prompt(question, kind, where, label, form), path.parent, where)
         except UsageError as error:
             if not skip_bad:
                 raise

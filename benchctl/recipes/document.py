@@ -138,7 +138,15 @@ def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
     start = len("".join(lines[: max(0, line - 2)]))  # the cause may stand a line above
     if odd := odd_character(text, start, len("".join(lines[:line]))):
         return Problem(odd[0], (), odd[1])
-    return Problem(line, (), f"this is not YAML: {reason}.")
+    hint = next((text for part, text in _HINTS.items() if part in reason), "")
+    return Problem(line, (), f"this is not YAML: {reason}{hint}.")
+
+
+_HINTS = {
+    "mapping values are not allowed": "; check the indentation, and quote a text that has a colon and a space",
+    "cannot start any token": "; put a text that begins with it in quotes",
+}
+"""What is usually meant, by a part of the parser's reason."""
 
 
 class _Builder:

@@ -103,6 +103,9 @@ def known_option(words: Sequence[str]) -> str | None:
 def read_engine_line(words: Sequence[str]) -> EngineLine | None:
     """Return what a line says; `None` for words that are no engine's line. Raises UsageError for what cannot run."""
     words = shlex.split(words[0]) if len(words) == 1 and " " in words[0] else list(words)
+    if dashed := next((word for word in words if word[:1] in ("–", "—")), None):
+        fix = "Type - or -- in its place: web pages change them."
+        raise UsageError(f"{one_line(dashed, 40)} begins with a typographic dash.", fix=fix)
     env: dict[str, str] = {}
     left_out: list[str] = []
     while words and (_VARIABLE.fullmatch(words[0]) or words[0] in _SHELL):
@@ -201,7 +204,7 @@ def _place(
     key, _, pattern = form.keys.get(name, "").partition("=")
     if key and len(values) == 1:
         text = pattern.format(values[0]) if pattern else values[0]
-        line.values[key] = _source(text) if key.endswith(".source") else plain_value(text)
+        line.values[key] = source_of(text) if key.endswith(".source") else plain_value(text)
         line.destinations.append((words, f"arms[].{key}" if key.startswith("speculation") else key))
     elif name in form.left_out:
         line.destinations.append((words, f"left out: {form.left_out[name]}"))
@@ -218,7 +221,7 @@ def _of_host(value: str, mounts: Mapping[str, str]) -> str:
     return value
 
 
-def _source(text: str) -> str:
+def source_of(text: str) -> str:
     """Return a model's source: a repository of the hub that is no path here is marked as such."""
     is_path = text.startswith("hf:") or Path(text).expanduser().exists() or text.lower().endswith(".gguf")
     return text if is_path or not _HUB.fullmatch(text) else f"hf:{text}"

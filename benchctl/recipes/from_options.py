@@ -100,6 +100,9 @@ def recipe_of_line(options: RecipeOptions, line: EngineLine, folder: Path) -> di
     engine = {"kind": line.kind, **line.data("engine"), "args": line.args, "env": line.env}
     named = line.data("speculation")
     kind = named.get("type")
+    if kind is None and not options.types and adapter_of(line.kind).speculation is not None:
+        fix = "Name what is tried before --: --type TYPE --depth 2,4,8"
+        raise UsageError("The line has no speculation, so nothing is compared.", where=line.kind, fix=fix)
     if "min" in named and any(depth < named["min"] for depth in options.sweeps.get("depth", ())):
         del named["min"]
     if options.types or options.sweeps or kind is None:

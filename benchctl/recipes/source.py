@@ -67,12 +67,15 @@ def parse_source(text: str) -> Source:
     return PathSource(text)
 
 
+_WEIGHTS = (".gguf", ".ggml", ".safetensors", ".bin", ".pth", ".pt", ".onnx")
+
+
 def names_a_model(text: str) -> bool:
     """Whether a word of a command line means a model, not a recipe or a run: by its form, or by what lies there."""
     if text.startswith(("bundled:", "hf:", "served:")):
         return True
     path = Path(text).expanduser()
-    return text.lower().endswith(".gguf") or (path / "config.json").is_file() or _begins_as_gguf(path)
+    return text.lower().endswith(_WEIGHTS) or (path / "config.json").is_file() or _begins_as_gguf(path)
 
 
 def _begins_as_gguf(path: Path) -> bool:

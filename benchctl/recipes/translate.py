@@ -127,6 +127,8 @@ def _remedy(kind: str, value: object) -> str:
 
 def _as_mapping(kind: str, value: object, parts: list[JsonSchema]) -> str:
     """`speculation: draft-simple` is nearly right: show the mapping that it stands for."""
+    if isinstance(value, str) and value in registered().adapters:
+        return f" Write {{kind: {value}}}."
     required = [name for part in parts for name in part.get("required", ())]
     if kind.startswith("model") and isinstance(value, str) and len(required) == 1:
         return f" Write {{{required[0]}: {excerpt(value)}}}."

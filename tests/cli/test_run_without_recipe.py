@@ -54,6 +54,23 @@ def test_values_of_a_key(tmp_path: Path) -> None:
     assert failed.returncode and not list(tmp_path.iterdir())
 
 
+def test_an_engines_own_line_is_a_run(tmp_path: Path, tiny_target: Path, tiny_draft: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n{"messages": []}\n')
+    line = f"llama-server -m {tiny_target} -md {tiny_draft} --draft-max 3 -ub 64 -c 512 --port 80"
+    own = ("--prompts", "p.jsonl", "--skip-bad", "--dry-run", "--")
+    done = benchctl("run", *own, *line.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "--port 80" in done.stdout and "left out: benchctl sets it" in done.stdout
+    assert "-ub 64" in done.stdout and "--spec-draft-n-max 3" in done.stdout
+    assert "1 of 2 rows were skipped" in done.stdout
+    failed = benchctl("run", *line.split()[1:], "--dry-run", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "--draft-max is an option of an engine, not of benchctl." in failed.stderr
+    assert "behind --: benchctl run -- llama-server" in failed.stderr
+    unknown = benchctl("run", "--bloks", "3", "x.yaml", cwd=tmp_path)
+    assert unknown.returncode == 2 and "No such option: --bloks" in unknown.stderr
+
+
 def test_what_is_mistyped_is_said_before_an_engine_is_sought(tmp_path: Path) -> None:
     (tmp_path / "target.gguf").write_bytes(b"junk")
     nowhere = ("--engine-binary", "/nowhere/llama-server", "--dry-run")

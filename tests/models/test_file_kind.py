@@ -68,6 +68,31 @@ def test_shards_are_in_their_order_by_header_and_name(make_gguf: Callable[..., P
     assert "says that it is shard 1 of 2, and its name that it is shard 2 of 2" in refusal(files[0])
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"tjgg\x03", "this is a GGML file of the time before GGUF, not a GGUF file"),
+        (b"<!doctype html>", "this is a web page: the download was refused"),
+        (b"version https://git-lfs", "this is a pointer of Git LFS, without the file"),
+        (b"PK\x03\x04", "this is a zip archive, such as PyTorch's weights"),
+        (b"FROM ./x.gguf", "this is a Modelfile of Ollama"),
+        (b"GGUF\x01\0\0\0", "of version 1; benchctl reads 2 and 3\nConvert the model again."),
+    ],
+)
+def test_what_is_no_gguf_file_is_said_by_its_beginning(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(content + bytes(64))
+    assert said in refusal(file)
+
+
+def test_folders_of_other_programs_are_named(tmp_path: Path) -> None:
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"x")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert "this folder has a LoRA adapter (PEFT), not a model" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text('{"quantization": {"bits": 4, "group_size": 64}}')
+    assert "quantized by MLX, which no engine of benchctl loads" in refusal(tmp_path)
+
+
 def test_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

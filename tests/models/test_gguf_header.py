@@ -44,7 +44,7 @@ BROKEN = {
     "text": (b"not a model", "this is no GGUF file: it starts with b'not ', expected b'GGUF'\nName a GGUF file."),
     "safetensors": (
         struct.pack("<Q", 2) + b"{}",
-        "this is a safetensors file, not GGUF\nConvert it with llama.cpp's converter.",
+        "this is a safetensors file, not GGUF\nName the folder that it lies in, with its config.json.",
     ),
     "magic alone": (b"GGUF", "the model file is truncated or corrupt: it ends within the header" + AGAIN),
     "version 4": (
@@ -53,7 +53,7 @@ BROKEN = {
     ),
     "version 1": (
         header(version=1),
-        "this GGUF file is of version 1; benchctl reads 2 and 3\nUpdate benchctl, or convert the model again.",
+        "this GGUF file is of version 1; benchctl reads 2 and 3\nConvert the model again.",
     ),
     "big-endian": (
         header(version=0x03000000),

@@ -211,6 +211,7 @@ def test_bad_rows_are_skipped_where_that_is_asked_and_counted_and_named(tmp_path
     rows = [good, {"conversations": []}, good, 5]
     with pytest.raises(UsageError, match=r"a\.json\[1\]: `conversations` is an empty list"):
         loaded(tmp_path, rows, "a.json")
+    assert len(loaded(tmp_path, [good, {"messages": [shown("no.png")]}], skip_bad=True).tasks["a"]) == 1
     suite = loaded(tmp_path, rows, "a.json", skip_bad=True)
     assert suite.notes == (
         "2 of 4 rows were skipped: a.json[1]: `conversations` is an empty list: there is nothing to ask; "

@@ -75,7 +75,7 @@ WRONG = {
     "zero": ("concurrency: [1, 0]", "recipe.yaml:6: concurrency[1]: expected at least 1, got 0."),
     "too many": ("concurrency: 2000", "recipe.yaml:6: concurrency: expected at most 1024, got 2000."),
     "a fraction": ("concurrency: 1.5", "recipe.yaml:6: concurrency: expected an integer, got 1.5."),
-    "a float": ("concurrency: [1e1]", "recipe.yaml:6: concurrency[0]: expected an integer, got 10.0. Write 10."),
+    "a float": ("concurrency: [1e1]", "recipe.yaml:6: concurrency[0]: expected an integer, got 1e1. Write 10."),
     "text": ("rate: ['2']", "recipe.yaml:6: rate[0]: expected a number, got '2'."),
     "true": ("concurrency: true", "recipe.yaml:6: concurrency: expected an integer, got true."),
     "null in a list": ("rate: [1, null]", "recipe.yaml:6: rate[1]: expected a number, got nothing."),

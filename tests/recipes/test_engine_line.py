@@ -64,6 +64,14 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
             "arm": {"type": "ngram-simple", "max": 5, "options": {"prompt_lookup_max": 4}},
         },
     ),
+    "a head in vLLM's JSON": (
+        "vllm serve org/model -tp 8 --speculative_config "
+        """'{"method": "eagle", "model": "org/head", "num_speculative_tokens": 2}'""",
+        {
+            "kind": "vllm", "target": "hf:org/model", "draft": "hf:org/head", "args": "-tp 8",
+            "arm": {"type": "eagle", "max": 2},
+        },
+    ),
     "vLLM's module and a draft": (
         "python3 -m vllm.entrypoints.openai.api_server --model org/model --speculative-model org/small "
         "--num-speculative-tokens 3",
@@ -129,7 +137,9 @@ def test_depths_and_types_of_the_command_line_take_the_place_of_the_lines_own() 
         ("llama-server -m t.gguf --embedding", "generates no text"),
         ("llama-server -m t.gguf --api-key sk-1", "must not stand in a line"),
         ("llama-server -ngl 99", "names no model"),
+        ("llama-server —model t.gguf", "begins with a typographic dash"),
         ("vllm serve m --speculative-config {method:ngram}", "Expected a JSON object"),
+        ("vllm serve m", "no speculation, so nothing is compared"),
     ],
 )
 def test_what_contradicts_a_benchmark_is_refused_in_a_sentence(text: str, said: str) -> None:

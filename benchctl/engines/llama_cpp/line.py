@@ -26,6 +26,8 @@ _LEFT_OUT = f"""
 {_SET}: -a --alias --no-webui --webui --no-ui --ui --props -lv --verbosity -v --verbose --log-verbosity --jinja
 its own answers are measured without a cache (engine.prefix_caching): -cram --cache-ram --cache-prompt --cache-reuse
 nothing is fetched while it is measured: --offline
+the draft takes the target's context: -cd --ctx-size-draft --spec-draft-ctx-size
+benchctl asks its own prompts (--prompts): -p --prompt -f --file -sys -cnv -no-cnv --color -co -i --interactive
 """
 _SWITCHES = "no-mmap mlock swa-full check-tensors cpu-moe no-webui metrics props embeddings reranking no-kv-offload"
 _TWO_WAYS = (

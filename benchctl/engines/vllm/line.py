@@ -6,7 +6,7 @@ import json
 
 from benchctl.engines.vllm.command import METHODS, RESERVED
 from benchctl.errors import UsageError
-from benchctl.recipes.engine_line import EngineLine, LineForm, options
+from benchctl.recipes.engine_line import EngineLine, LineForm, options, source_of
 
 _KEYS = """
 models.target.source: --model
@@ -43,6 +43,8 @@ def _settle(line: EngineLine) -> None:
             raise UsageError("Expected a JSON object.", where=where, fix="In a shell it stands in single quotes.")
         for name, value in config.items():
             values[_IN_CONFIG.get(name, f"speculation.options.{name}")] = value
+    if isinstance(values.get("models.draft.source"), str):
+        values["models.draft.source"] = source_of(values["models.draft.source"])
     draft = values.get("models.draft.source")
     kind = values.get("speculation.type") or (None if draft is None else "draft_model")
     if draft in ("ngram", "[ngram]"):
