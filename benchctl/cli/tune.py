@@ -102,8 +102,12 @@ def tune(
 def _what_to_search(subject: list[str], named: RecipeOptions, *, trust: bool) -> tuple[RecipeContext, bool]:
     """Return the recipe of the command line with what it may do, and whether only its own arms are searched."""
     from benchctl.measurement.requested import requested_recipe
+    from benchctl.recipes.engine_line import read_engine_line
     from benchctl.recipes.load import absolute, shipped_recipes
 
+    if read_engine_line(subject) is not None:
+        fix = "Name the models: benchctl tune TARGET DRAFT --set 'engine.args=[-ngl, \"99\"]'"
+        raise UsageError("A search takes models or a recipe, not an engine's own line.", fix=fix)
     first, *drafts = subject
     names_arms = bool(named.types or named.depth or named.sweep)
     settings = named.settings or []

@@ -65,15 +65,16 @@ def message_of(turn: Fields, key: str) -> Message:
             raise RowError(f"`{key}.{part}`: expected text; got {quoted(text)}")
     if calls is not None and (role != "assistant" or not isinstance(calls, list)):
         raise RowError(f"`{key}.tool_calls`: expected a list of calls in a turn of the assistant")
+    parts: tuple[Fields, ...] = ()
     if isinstance(content, list):
-        content = [_part(part, f"{key}.{name}[{number}]") for number, part in enumerate(content)]
-        if all(part["type"] == "text" for part in content):
-            content = "\n".join(part["text"] for part in content)
+        parts = tuple(_part(part, f"{key}.{name}[{number}]") for number, part in enumerate(content))
+        content = "\n".join(part["text"] for part in parts if "text" in part)
     elif not (isinstance(content, str) or (content is None and calls is not None)):
         raise RowError(f"`{key}.{name}`: expected text; got {quoted(content)}")
     return Message(
         role=role,
         content=content,
+        parts=parts if any(part["type"] == IMAGES for part in parts) else None,
         tool_calls=None if calls is None else tuple(_call(call, f"{key}.tool_calls") for call in calls),
         **further,
     )

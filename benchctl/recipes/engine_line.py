@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -102,10 +103,10 @@ def known_option(words: Sequence[str]) -> str | None:
 
 def read_engine_line(words: Sequence[str]) -> EngineLine | None:
     """Return what a line says; `None` for words that are no engine's line. Raises UsageError for what cannot run."""
-    words = shlex.split(words[0]) if len(words) == 1 and " " in words[0] else list(words)
-    if dashed := next((word for word in words if word[:1] in ("–", "—")), None):
-        fix = "Type - or -- in its place: web pages change them."
-        raise UsageError(f"{one_line(dashed, 40)} begins with a typographic dash.", fix=fix)
+    words = list(words)
+    if len(words) == 1 and " " in words[0]:
+        with suppress(ValueError):  # quotes that do not close: it is a name
+            words = shlex.split(words[0])
     env: dict[str, str] = {}
     left_out: list[str] = []
     while words and (_VARIABLE.fullmatch(words[0]) or words[0] in _SHELL):
@@ -118,7 +119,7 @@ def read_engine_line(words: Sequence[str]) -> EngineLine | None:
     if len(words) > 2 and Path(words[0]).name.startswith("python") and words[1] == "-m":
         words = words[2:]
     for kind, form in forms():
-        if words and _is_program(words[0], form):
+        if words and (env or len(words) > 1) and _is_program(words[0], form):
             line = EngineLine(kind)
             _read(line, form, words, env, mounts, contained=bool(left_out))
             if left_out:
@@ -128,7 +129,7 @@ def read_engine_line(words: Sequence[str]) -> EngineLine | None:
 
 
 def _is_program(word: str, form: LineForm) -> bool:
-    return re.split("[:@]", Path(word).name)[0].removesuffix(".exe") in form.programs
+    return re.split("[:@]", Path(word).name)[0].removesuffix(".exe") in form.programs and not Path(word).is_dir()
 
 
 def _out_of_container(words: Sequence[str], env: dict[str, str], mounts: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -158,6 +159,9 @@ def _read(
     contained: bool,
 ) -> None:
     program, rest = words[0], list(words[1:])
+    if dashed := next((word for word in rest if word[:1] in ("–", "—")), None):
+        fix = "Type - or -- in its place: web pages change them."
+        raise UsageError(f"{one_line(dashed, 40)} begins with a typographic dash.", fix=fix)
     if "/" in program and not contained:
         line.values["engine.binary"] = str(Path(program).expanduser().absolute())
         line.destinations.append((program, "engine.binary"))

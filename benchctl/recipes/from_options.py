@@ -96,7 +96,7 @@ def recipe_of_line(options: RecipeOptions, line: EngineLine, folder: Path) -> di
         raise UsageError("The line names no model.", where=line.kind, fix="Give it as the engine takes it.")
     for model in models.values():
         model["source"] = absolute(model["source"], folder)
-    target, draft = (models[role]["source"] if role in models else None for role in ("target", "draft"))
+    target, draft = models["target"]["source"], models.get("draft", {}).get("source")
     engine = {"kind": line.kind, **line.data("engine"), "args": line.args, "env": line.env}
     named = line.data("speculation")
     kind = named.get("type")

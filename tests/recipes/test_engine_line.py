@@ -99,7 +99,7 @@ def test_a_line_is_a_recipe_of_the_same_setting_with_and_without_speculation(cas
         "args": shlex.join(getattr(engine, "args", [])), "env": getattr(engine, "env", {}),
         "arm": spoken.model_dump(exclude_none=True),
     }  # fmt: skip
-    absent = {
+    absent: dict[str, Any] = {
         "kind": "llama.cpp",
         "draft": None,
         "threads": None,
@@ -152,6 +152,8 @@ def test_what_contradicts_a_benchmark_is_refused_in_a_sentence(text: str, said: 
 def test_other_words_are_no_line() -> None:
     assert read_engine_line(["recipe.yaml"]) is None
     assert read_engine_line(["t.gguf", "d.gguf"]) is None
+    assert read_engine_line(["it's mine.gguf"]) is None
+    assert read_engine_line(["results/vllm"]) is None, "a folder of runs"
     assert read_engine_line([]) is None
     assert known_option(["--blocks", "-ngl"]) == "-ngl"
     assert known_option(["--blocks", "--depth=2"]) is None
