@@ -132,6 +132,7 @@ def _condition(analysis: Analysis, key: GroupKey) -> str:
     parts = [f"concurrency {key.concurrency}"] if key.concurrency > 1 else []
     parts += [f"{key.rate:g} requests per second"] if key.rate is not None else []
     parts += [f"context {key.context_length}"] if key.context_length else []
+    parts += [f"answers of {key.max_tokens}"] if key.max_tokens else []
     parts += [key.setups] if key.setups else []
     several = len({row.temperature for row in analysis.sweep.levels}) > 1
     return ", ".join([*parts, *([f"temperature {key.temperature:g}"] if several else [])])

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from benchctl.analysis.acceptance import find_acceptance, find_counters
 from benchctl.analysis.accuracy import find_accuracy
+from benchctl.analysis.answer_length import find_answer_lengths
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.breakeven import breakeven_of_run
 from benchctl.analysis.cells import failed_cells, find_resources
@@ -144,6 +145,11 @@ def _analyse(
         losslessness=losslessness,
         consistency=consistency,
         costs=costs,
+        answer_lengths=[
+            row
+            for arm in ([] if condition.group.overlapping else condition.compared)
+            for row in find_answer_lengths(frame, arm, len(speeds))
+        ],
         rounds=find_rounds(frame, counters, speedups, acceptance, costs, run.costs),
         resources=find_resources(frame),
         warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged, warm_ups, run.integrity),

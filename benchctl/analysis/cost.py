@@ -130,7 +130,8 @@ def find_cost(
     depth = draft_depth(frame, overall)
     length = overall.acceptance_length
     alpha = alpha_for(length, depth) if depth and length is not None else None
-    round_cost = _round_cost(frame, counters, arm)
+    sums = sum_rounds(frame, counters, arm)
+    round_cost = _round_cost(sums)
     return Cost(
         arm=frame.arms[arm],
         depth=depth,
@@ -140,7 +141,20 @@ def find_cost(
         predicted=expected_tokens(alpha, depth) / round_cost if alpha is not None and depth and round_cost else None,
         measured=measured,
         break_even_alpha=alpha_for(round_cost, depth) if depth and round_cost is not None else None,
+        hindsight=_hindsight(sums) if depth else None,
     )
+
+
+def _hindsight(sums: Rounds | None) -> float | None:
+    """Return about what an arm would gain if every round had stopped drafting before its first rejected token.
+
+    Drafting is taken to cost the same for every token; that fewer tokens are verified is not counted.
+    """
+    draft_s = (sums.phases or {}).get("draft") if sums else None
+    if sums is None or not draft_s or not sums.drafted:
+        return None
+    left_s = sums.decode_s - draft_s * (1 - sums.accepted / sums.drafted)
+    return sums.decoded * sums.step_s / left_s if left_s > 0 else None
 
 
 def draft_depth(frame: Frame, acceptance: Acceptance) -> int | None:
@@ -170,13 +184,12 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
     return None
 
 
-def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:
+def _round_cost(sums: Rounds | None) -> float | None:
     """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
 
     Steps of the arm without a draft, and a recurrent model's evaluation after a partial rejection (it yields a token),
     count as a baseline step each. `None` where they are too many.
     """
-    sums = sum_rounds(frame, counters, arm)
     if sums is None or sums.rounds / (sums.rounds + sums.undrafted) < DRAFTED_SHARE:
         return None
     return max(0.0, (sums.decode_s / sums.step_s - sums.undrafted) / sums.rounds) or None

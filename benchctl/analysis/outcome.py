@@ -5,12 +5,13 @@ Values only, read from the other findings; `benchctl.words.outcome` says them in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from benchctl.analysis.advice import damaged_arms, inactive_arms, shown_to_draft
+from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.conditions.sweep import axis_rows
 from benchctl.analysis.result import Result
 from benchctl.analysis.results import ALL_TASKS
@@ -42,6 +43,10 @@ class Setting(Result):
     labels: dict[str, str] = Field(default_factory=dict)
     """Of the target that it runs on, by varied axis of the recipe."""
     speculates: bool
+    first_token_s: float | None = None
+    """The median."""
+    answer_s: float | None = None
+    """Seconds of an answer of `ANSWER_TOKENS` tokens: the median time to the first token, and the others at `rate`."""
 
 
 class TaskEffect(Result):
@@ -66,24 +71,23 @@ class TargetOutcome(Result):
 
 
 class Felt(Result):
-    """What a person who uses an arm feels, against the target alone. `None`: not reported."""
+    """What a person who uses an arm feels, against its target alone. `None`: not reported."""
 
     arm: str
-    """The arm that is faster, or else the fastest that drafted."""
-    request: tuple[float, float] | None
-    """The least and the largest speed-up of whole requests, prompt included, over all arms that drafted."""
-    first_token: tuple[float, float] | None
-    """The least and the largest time to the first token over that of the baseline."""
+    """Of its target the fastest that is shown to be faster, or else the fastest that drafted."""
+    request: float | None
+    """The speed-up of whole requests, prompt included."""
+    first_token: float | None
+    """The time to the first token over the baseline's."""
     answer_s: tuple[float, float] | None
-    """Seconds of an answer of `ANSWER_TOKENS` tokens by the target alone, and by `arm`: the median time to the first
-    token, and the others at the measured rate."""
+    """Seconds of an answer of `ANSWER_TOKENS` tokens by the target alone, and by the arm: see `Setting.answer_s`."""
     memory_added: int | None
-    """The most bytes that an arm takes beside its baseline, on the GPU where engines report it, else in memory."""
+    """Bytes beside the baseline's, on the GPU where engines report it, else in memory."""
     memory_left: int | None
-    """Bytes that the arm which takes most leaves."""
+    """Bytes that the arm leaves."""
     on_device: bool
     energy: float | None
-    """Joules a token of `arm` over the baseline's."""
+    """Joules a token over the baseline's."""
     energy_untold: str | None
 
 
@@ -97,7 +101,8 @@ class Outcome(Result):
     targets: list[TargetOutcome]
     disturbed: list[State]
     """What disturbed the machine while it measured."""
-    felt: Felt | None
+    felt: list[Felt]
+    """Of the best arm of each target; the arm with the most to gain first."""
 
 
 def find_outcome(analysis: Analysis) -> Outcome:
@@ -107,7 +112,9 @@ def find_outcome(analysis: Analysis) -> Outcome:
     groups: dict[str, list[Verdict]] = {}
     for verdict in analysis.verdicts:
         groups.setdefault(analysis.compared[verdict.arm].baseline, []).append(verdict)
-    rates = {row.arm: row.pooled_rate for row in analysis.throughput if row.task == ALL_TASKS}
+    over_tasks = [row for row in analysis.throughput if row.task == ALL_TASKS]
+    rates = {row.arm: row.pooled_rate for row in over_tasks}
+    first = {row.arm: row.ttft_median_s for row in over_tasks}
     targets, best = [], []
     for baseline, arms in groups.items():
         sound = sorted((row for row in arms if row.arm not in excluded and row.speedup), key=_falling)
@@ -120,14 +127,16 @@ def find_outcome(analysis: Analysis) -> Outcome:
         rate = rates.get(baseline) if row is None else row.decode_rate or _over(rates.get(baseline), row.pooled)
         if rate is not None:
             arm = faster[0] if faster else baseline
-            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(faster)))
+            wait = first.get(arm)
+            seconds = {"first_token_s": wait, "answer_s": _answer_s(wait, rate)}
+            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(faster), **seconds))
     fastest = max(best, key=lambda setting: setting.rate, default=None) if _one_condition(analysis) else None
     return Outcome(
         fastest=fastest,
         close=[row for row in best if fastest and row is not fastest and row.rate > (1 - CLOSE) * fastest.rate],
         targets=targets,
         disturbed=disturbances(analysis),
-        felt=_felt(analysis, [arm for arm in analysis.verdicts if arm.arm not in excluded]),
+        felt=_best_felt(analysis, first, [arm for arm in analysis.verdicts if arm.arm not in excluded]),
     )
 
 
@@ -171,50 +180,47 @@ def _over(rate: float | None, ratio: float | None) -> float | None:
 def _one_condition(analysis: Analysis) -> bool:
     """Whether all arms ran under the same condition, one request at a time, so that their rates can be compared."""
     levels = analysis.sweep.levels if analysis.sweep else []
-    conditions = {(row.concurrency, row.rate, row.temperature, row.context_length) for row in levels}
+    conditions = {tuple(getattr(row, name) for name in DIMENSIONS) for row in levels}
     return len(conditions) < 2 and not any(row.overlapping for row in levels)
 
 
-def _felt(analysis: Analysis, arms: Sequence[Verdict]) -> Felt | None:
-    rows = [row for arm in arms if (row := analysis.speedup_of(arm.arm)) and row.pooled and not arm.whole_answers]
-    if not rows:
-        return None
+def _best_felt(analysis: Analysis, first: Mapping[str, float | None], arms: Sequence[Verdict]) -> list[Felt]:
+    """Return what a person feels of the best arm of each target; `first`: seconds to the first token by arm."""
     shown = {arm.arm for arm in arms if arm.speed == "faster" and shown_to_draft(arm)}
-    best = max(rows, key=lambda row: (row.arm in shown, row.pooled or 0.0))
-    first = {row.arm: row.ttft_median_s for row in analysis.throughput if row.task == ALL_TASKS}
-    baseline = analysis.compared[best.arm].baseline
-    seconds = [
-        _answer_s(first.get(name), rate)
-        for name, rate in ((baseline, best.baseline_rate), (best.arm, best.decode_rate))
-    ]
-    resources = {row.arm: row for row in analysis.resources}
-    on_device = any(row.device_bytes for row in analysis.resources)
-    used = {row.arm: row.device_bytes if on_device else row.resident_bytes for row in analysis.resources}
-    added = {
-        row.arm: size - alone
-        for row in rows
-        if (size := used.get(row.arm)) is not None
-        and (alone := used.get(analysis.compared[row.arm].baseline)) is not None
-    }
-    most = max(added, key=lambda arm: added[arm], default=None)
-    of_best, of_most = resources.get(best.arm), resources.get(most or "")
+    best: dict[str, SpeedUp] = {}
+    for arm in arms:
+        row = analysis.speedup_of(arm.arm)
+        if row is None or not row.pooled or arm.whole_answers:
+            continue
+        baseline = analysis.compared[arm.arm].baseline
+        best[baseline] = max(best.get(baseline, row), row, key=lambda other: _gain(other, shown))
+    ordered = sorted(best.items(), key=lambda item: _gain(item[1], shown), reverse=True)
+    return [_felt(analysis, first, baseline, row) for baseline, row in ordered]
+
+
+def _gain(row: SpeedUp, shown: Collection[str]) -> tuple[bool, float]:
+    return row.arm in shown, row.pooled or 0.0
+
+
+def _felt(analysis: Analysis, first: Mapping[str, float | None], baseline: str, row: SpeedUp) -> Felt:
+    alone_s = _answer_s(first.get(baseline), row.baseline_rate)
+    with_arm_s = _answer_s(first.get(row.arm), row.decode_rate)
+    resources = {used.arm: used for used in analysis.resources}
+    of_arm, of_baseline = resources.get(row.arm), resources.get(baseline)
+    on_device = any(used.device_bytes for used in analysis.resources)
+    size, alone = (used and (used.device_bytes if on_device else used.resident_bytes) for used in (of_arm, of_baseline))
     return Felt(
-        arm=best.arm,
-        request=_range([row.end_to_end for row in rows]),
-        first_token=_range([row.ttft_ratio for row in rows]),
-        answer_s=None if seconds[0] is None or seconds[1] is None else (seconds[0], seconds[1]),
-        memory_added=None if most is None else added[most],
-        memory_left=None if of_most is None else of_most.device_left if on_device else of_most.memory_left,
+        arm=row.arm,
+        request=row.end_to_end,
+        first_token=row.ttft_ratio,
+        answer_s=None if alone_s is None or with_arm_s is None else (alone_s, with_arm_s),
+        memory_added=None if size is None or alone is None else size - alone,
+        memory_left=of_arm and (of_arm.device_left if on_device else of_arm.memory_left),
         on_device=on_device,
-        energy=of_best.against_baseline if of_best else None,
-        energy_untold=of_best.untold if of_best else None,
+        energy=of_arm and of_arm.against_baseline,
+        energy_untold=of_arm and of_arm.untold,
     )
 
 
 def _answer_s(first_s: float | None, rate: float | None) -> float | None:
     return None if first_s is None or not rate else first_s + (ANSWER_TOKENS - 1) / rate
-
-
-def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
-    reported = [value for value in values if value is not None]
-    return (min(reported), max(reported)) if reported else None

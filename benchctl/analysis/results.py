@@ -298,6 +298,8 @@ class Cost(Result):
     measured: float | None
     break_even_alpha: float | None
     """The acceptance from which this depth pays at the measured overhead; `None`: not known, or none would pay."""
+    hindsight: float | None = None
+    """The speed-up without the time of drafting the rejected tokens; `None` where the engine does not time it."""
 
 
 class Caution(Result):
@@ -521,6 +523,22 @@ class Decision(Result):
         return [row for group in self.groups for row in (group.overall, *group.tasks)]
 
 
+class AnswerLength(Result):
+    """An arm against its baseline, with all answers cut at so many tokens: `benchctl.analysis.answer_length`."""
+
+    arm: str
+    tokens: int
+    pairs: int
+    """Answers; the same at every length of an arm."""
+    speedup: float
+    interval: Interval | None
+    """Wide enough that those of all arms and lengths hold together."""
+    stretch: float | None
+    """The speed-up of the tokens after the length before alone; `None` where they came with the tokens before."""
+    acceptance: float | None
+    """accepted / drafted of the rounds that begin in that stretch; `None`: not reported round by round."""
+
+
 class Analysis(Result):
     """Everything found in a run."""
 
@@ -555,6 +573,8 @@ class Analysis(Result):
     """Of a suite whose prompts carry their answers; else left out."""
     breakeven: BreakEven | None = None
     """Of a run with arms of synthetic acceptance."""
+    answer_lengths: list[AnswerLength] = Field(default_factory=list)
+    """By length of the answer, as far as it is known when each token came; one request at a time."""
     resources: list[Resources] = Field(default_factory=list)
     """Energy and memory, a row for every arm."""
     warnings: list[Caution]

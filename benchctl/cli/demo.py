@@ -133,7 +133,7 @@ def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
             fix="Leave these options out.",
         )
     if usable is None or not usable.where or broken:
-        time = "3 to 10 minutes on two cores, twice that if it must be built again without AMX"
+        time = "3 to 10 minutes on two cores"
         typer.echo(f"{kind} was not found on this machine. Building it once: {time}.", err=True)
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
     elif chosen:

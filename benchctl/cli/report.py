@@ -54,6 +54,7 @@ def report(
     arm: Annotated[
         str | None, options.of_arm(help="With --format issue: the arm.", show_default="of the most serious")
     ] = None,
+    bars: Annotated[bool, typer.Option("--bars", help="Print the speed-ups as bars, too.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every arm, warning and command.")] = False,
 ) -> None:
     """Write a run's report: the conclusion, why, and how.
@@ -112,6 +113,11 @@ def report(
         from benchctl.reports.run_summary import print_run
 
         print_run(analysis, path, files.page, verbose=verbose)
+        if bars:
+            from benchctl.reports.bars import print_bars
+            from benchctl.reports.terminal import Printout
+
+            print_bars(Printout(), analysis)
     if open_page:
         typer.launch(str(files.page.resolve()))
 

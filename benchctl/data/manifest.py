@@ -105,6 +105,8 @@ class ArmIdentity(Part):
     rate: float | None = None
     """Requests a second of open-loop arrival; `None`: a request is sent when another ends."""
     temperature: float | None = None
+    max_tokens: int | None = None
+    """Tokens of the longest answer, where that is varied."""
     lossy: list[str] = Field(default_factory=list)
     """Settings that are lossy by design, as the engine's adapter recognises them in `argv` and `env`."""
     again: bool = False
@@ -373,7 +375,14 @@ class Manifest(Part):
                 ComparedArm(
                     name=arm.name,
                     of=arm.of or arm.name,
-                    group=GroupKey(arm.group, arm.context_length, arm.concurrency, arm.rate, float(temperature or 0)),
+                    group=GroupKey(
+                        arm.group,
+                        arm.context_length,
+                        arm.concurrency,
+                        arm.rate,
+                        float(temperature or 0),
+                        arm.max_tokens,
+                    ),
                     setup=arm.setup,
                     engine=ran_on.engine.kind,
                     url=arm.url,

@@ -106,6 +106,7 @@ def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
         if record.e2e_s is not None:
             processes[record.label, record.block, record.attempt].append(record)
     measured_s: dict[tuple[str, int, int], float] = {}
+    limits = {arm.name: arm.max_tokens or max_tokens for arm in manifest.arms} if manifest else {}
     for process, records in processes.items():
         answers = [(record, record.e2e_s or 0.0) for record in records if record.phase == "measure"]
         sent = [(record.sent_s, record.sent_s + seconds) for record, seconds in answers if record.sent_s is not None]
@@ -114,7 +115,8 @@ def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
         overlap = min(1.0, span / total) if total else 1.0  # of requests in flight together
         measured_s[process] = overlap * total
         timings.answers[process[0]] += [
-            overlap * seconds * _share_of_tokens(record, max_tokens) for record, seconds in answers
+            overlap * seconds * _share_of_tokens(record, limits.get(record.label, max_tokens))
+            for record, seconds in answers
         ]
     for cell in manifest.cells if manifest else ():
         process = (cell.arm, cell.block, cell.attempt)
@@ -232,7 +234,7 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], timings: Timings, *, b
         cells=len(plan),
         processes=len(plan) + probes,
         requests=requests,
-        tokens=requests * prepared.recipe.sampling.max_tokens,
+        tokens=sum(len(cell.prompts) * prepared.recipe.sampling_of(cell.arm).max_tokens for cell in plan),
         seconds=_by_bandwidth(prepared, plan) if seconds is None else seconds,
         source=None if seconds is None else source,
         memory_bytes=max((peak_bytes(setup.recipe, setup.models) for setup in prepared.setups.values()), default=0),
@@ -259,7 +261,8 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
         if setting is not None and takes_draft(setting.types) and draft is not None and weights:
             draft_share = sum(file.size for file in draft.files) / weights
             slower = token_steps(setting.max or 1, draft_share, on_gpu=on_gpu)
-        seconds += cell_s(usual, weights, slower * len(cell.prompts) * prepared.recipe.sampling.max_tokens, bandwidth)
+        tokens = len(cell.prompts) * prepared.recipe.sampling_of(arm).max_tokens
+        seconds += cell_s(usual, weights, slower * tokens, bandwidth)
     return seconds
 
 

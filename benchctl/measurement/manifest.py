@@ -91,7 +91,8 @@ def _engine_identity(capabilities: Capabilities) -> EngineIdentity:
     return EngineIdentity.model_validate(vars(capabilities) | {"binary": binary, "details": dict(capabilities.details)})
 
 
-_OF_AN_ARM = {"name", "setup", "group", "context_length", "of", "concurrency", "rate", "temperature", "again"}
+_OF_AN_ARM = {"name", "setup", "group", "of", "again", "concurrency", "rate", "temperature"}
+_OF_AN_ARM |= {"context_length", "max_tokens"}
 """Keys of a recipe's arm that a manifest's has, too."""
 
 

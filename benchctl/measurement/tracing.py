@@ -116,8 +116,9 @@ def _timed_in_the_run(run: RunData) -> set[str]:
 
 
 def _as_usual(arm: Arm, sampling: Sampling) -> bool:
-    """Whether an arm answers the recipe's own prompts, one at a time, at the recipe's temperature."""
-    return not arm.overlapping and not arm.context_length and arm.temperature in (None, sampling.temperature)
+    """Whether an arm answers the recipe's own prompts, one at a time, at its temperature, as long as the longest."""
+    usual = arm.temperature in (None, sampling.temperature) and arm.max_tokens in (None, sampling.max_tokens)
+    return usual and not arm.overlapping and not arm.context_length
 
 
 def _keep(run: RunData, costs: CostTraces) -> None:

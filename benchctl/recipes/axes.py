@@ -5,10 +5,10 @@
       cache_type: [f16, q8_0]
       concurrency: [1, 8]
 
-`concurrency`, `rate`, `sampling.temperature` and `context_length` are conditions. Every combination of the others is
-a setup: an engine with a pair of models, in which all arms are measured under all conditions. What changes the target's
-own computation (all but the draft) makes a group with a baseline of its own for each condition; an arm that takes no
-draft model is measured once a group.
+`concurrency`, `rate`, `sampling.temperature`, `sampling.max_tokens` and `context_length` are conditions. Every
+combination of the others is a setup: an engine with a pair of models, in which all arms are measured under all
+conditions. What changes the target's own computation (all but the draft) makes a group with a baseline of its own for
+each condition; an arm that takes no draft model is measured once a group.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, value_at
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
 
-TEMPERATURE = "sampling.temperature"
-CONDITIONS = ("context_length", "concurrency", "rate", TEMPERATURE)
+TEMPERATURE, MAX_TOKENS = "sampling.temperature", "sampling.max_tokens"
+CONDITIONS = ("context_length", MAX_TOKENS, "concurrency", "rate", TEMPERATURE)
 """Axes that are conditions: a setup is the same under each."""
 BINARY = "engine.binary"
 """The axis of builds."""
@@ -38,6 +38,7 @@ PREFIXES: dict[str, str] = {
     "models.draft.quantize": "d_",
     "cache_type": "kv_",
     "context_length": "ctx",
+    MAX_TOKENS: "n",
     "concurrency": "c",
     "rate": "r",
     TEMPERATURE: "t",
@@ -45,6 +46,8 @@ PREFIXES: dict[str, str] = {
     BINARY: "",
 }
 """The axes, and what a label of each begins with in the names of arms; beside them any single key of `engine`."""
+_OF_SAMPLING = {TEMPERATURE: "temperature", MAX_TOKENS: "max_tokens"}
+"""The conditions of `sampling`, and what an arm calls its own."""
 OF_THE_DRAFT = ("models.draft", "models.draft.quantize")
 """Axes that change the draft and not what the target computes."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+]+")
@@ -180,7 +183,7 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Message
             labels = {axis: value.label for axis, value in combination.values.items() if axis not in CONDITIONS}
             setups[setup] = Setup(name=setup, group=group, axes=labels, engine=recipe.engine, models=recipe.models)
         problems += _same_at_any_temperature(combination, recipe)
-        temperature = {"temperature": recipe.sampling.temperature} if TEMPERATURE in names.varied else {}
+        sampling = {name: getattr(recipe.sampling, name) for axis, name in _OF_SAMPLING.items() if axis in names.varied}
         group_arms = arms.setdefault(group, {})
         for arm in recipe.arms:
             if any(fnmatchcase(arm.name, pattern) for pattern in combination.without):
@@ -189,7 +192,7 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Message
             if len(name) > MAX_ARM_NAME:
                 message = f"with its axes an arm is called '{name[:60]}…', longer than {MAX_ARM_NAME}."
                 problems.append((("matrix",), message))
-            identity = {"name": name, "of": arm.name, "setup": setup, "group": group} | temperature
+            identity = {"name": name, "of": arm.name, "setup": setup, "group": group} | sampling
             group_arms.setdefault(name, arm.model_copy(update=identity))
     return _joined(first, list(setups.values()), arms, names), problems + _wrong_arms(first, arms)
 
@@ -232,7 +235,11 @@ def _joined(
     used = {arm.setup for arm in arms}
     used_setups = [setup for setup in setups if setup.name in used]
     first_setup = {"engine": used_setups[0].engine, "models": used_setups[0].models} if used_setups else {}
-    return first.model_copy(update={"arms": arms, "setups": used_setups, "baseline": baseline} | first_setup)
+    # What a context has to hold, and a plan counts at most.
+    longest = max(first.sampling_of(arm).max_tokens for arm in arms) if arms else first.sampling.max_tokens
+    sampling = first.sampling.model_copy(update={"max_tokens": longest})
+    merged_keys = {"arms": arms, "setups": used_setups, "baseline": baseline, "sampling": sampling}
+    return first.model_copy(update=merged_keys | first_setup)
 
 
 def _baselines_first(arms: list[Arm], recipe: Recipe) -> list[Arm]:

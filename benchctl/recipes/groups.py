@@ -22,12 +22,15 @@ class GroupKey:
     rate: float | None = None
     """Requests a second of open-loop arrival; `None`: a request is sent when another ends."""
     temperature: float = 0.0
+    max_tokens: int | None = None
+    """Tokens of the longest answer, where that is varied."""
 
     @property
     def part(self) -> str | None:
-        """The part of a run that a target scores, by the name of its files: setups and length of prompts."""
-        length = None if self.context_length is None else f"ctx{self.context_length}"
-        return "-".join(filter(None, (self.setups, length))) or None
+        """The part of a run that a target scores, by the name of its files: setups, length of prompts and answers."""
+        prompts = None if self.context_length is None else f"ctx{self.context_length}"
+        answers = None if self.max_tokens is None else f"n{self.max_tokens}"
+        return "-".join(filter(None, (self.setups, prompts, answers))) or None
 
     @property
     def one_at_a_time(self) -> bool:

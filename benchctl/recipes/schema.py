@@ -231,7 +231,7 @@ class Arm(Conditions, ArmBase):
     temperature: Temperature | None = Field(
         default=None, description="Instead of sampling.temperature; null: that one."
     )
-
+    max_tokens: int | None = Field(default=None, ge=1, description="Instead of sampling.max_tokens; null: that one.")
     again: bool = Field(default=False, description="A second cell of the baseline in every block.")
 
     @property
@@ -420,14 +420,13 @@ class Recipe(RecipeBase):
 
     def sampling_of(self, arm: Arm) -> Sampling:
         """Return how tokens are chosen in `arm`."""
-        if arm.temperature is None:
-            return self.sampling
-        return self.sampling.model_copy(update={"temperature": arm.temperature})
+        own = {"temperature": arm.temperature, "max_tokens": arm.max_tokens}
+        return self.sampling.model_copy(update={name: value for name, value in own.items() if value is not None})
 
     def group_of(self, arm: Arm) -> GroupKey:
         """Return what `arm` has in common with its baseline."""
         temperature = self.sampling_of(arm).temperature
-        return GroupKey(arm.group, arm.context_length, arm.concurrency, arm.rate, temperature)
+        return GroupKey(arm.group, arm.context_length, arm.concurrency, arm.rate, temperature, arm.max_tokens)
 
     @property
     def compared(self) -> dict[str, ComparedArm]:

@@ -134,7 +134,7 @@ def first_screen(
             "Arms",
             (
                 arm_column(analysis),
-                numeric("Decode tok/s", "rate", numbers.rate),
+                numeric("tok/s" if brief else "Decode tok/s", "rate", numbers.rate),
                 *([numeric("alone", "alone", numbers.rate)] if alone else []),
                 numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
@@ -152,9 +152,8 @@ def first_screen(
 
 def _brief_note(analysis: Analysis, rows: list[ScreenRow], *, alone: bool) -> str:
     """What a reader needs to read these rows; the page and `-v` have the rest."""
-    sentences = [WHAT_AN_ARM_IS, *_second_cells(analysis)]
-    if alone:
-        sentences.append("Alone: the baseline's tok/s in the same answers.")
+    same = "; alone: baseline, same answers" if alone else ""
+    sentences = [f"{WHAT_AN_ARM_IS} tok/s: decoding{same}.", *_second_cells(analysis)]
     if not any(row.ends for row in rows) and any(row.verdict for row in rows):
         sentences.append(_no_interval(analysis))
     doubts = {row.verdict.acceptance_doubt for row in rows if row.verdict}

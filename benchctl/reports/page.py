@@ -166,6 +166,7 @@ class Fold:
 SWEPT: dict[Section, str] = {
     "axes": "By axis",
     "context_length": "By context length",
+    "max_tokens": "By answer length",
     "concurrency": "By concurrency",
     "rate": "By rate",
     "temperature": "By temperature",
@@ -199,12 +200,14 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     by_heading = {
         "axes": by_axis if over_axes else [],
         "context_length": [] if over_axes else by_axis,
+        "max_tokens": [] if over_axes or "context_length" in dimensions else by_axis,
         "concurrency": by_level(closed_levels(analysis)),
         "rate": by_level(open_levels(analysis)),
-        "temperature": [] if over_axes or "context_length" in dimensions else by_axis,
+        "temperature": [] if over_axes or {"context_length", "max_tokens"} & {*dimensions} else by_axis,
         "speed": [
             fold("Speed-up by task", "speedup", speed.speedups(analysis)),
             fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
+            fold("By length of the answer", "", speed.answer_lengths(analysis)),
             fold("Acceptance", "acceptance", speed.acceptance(analysis), speed.by_position(analysis)),
             fold("Cost of a round", "payoff", speed.costs(analysis)),
             fold("Where a round's time goes", "rounds tokens-per-time widths", rounds.round_splits(analysis),

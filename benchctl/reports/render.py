@@ -19,6 +19,7 @@ from benchctl.reports.tables import breakeven, output, provenance
 from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
 from benchctl.text import one_line, visible
 from benchctl.words import advice as advice_words
+from benchctl.words import answer_length as length_words
 from benchctl.words import breakeven as breakeven_words
 from benchctl.words import conclusion, notices, numbers, stopping
 from benchctl.words import experiment as experiment_words
@@ -151,6 +152,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "headline": conclusion.headline(analysis),
         "fidelity": conclusion.fidelity(analysis),
         "felt": outcome_words.felt(outcome, analysis),
+        "lengths": length_words.sentences(analysis),
         "disturbed": bool(outcome.disturbed),
         "scopes": scope_lines(analysis.losslessness),
         "notices": notices.notices(run, analysis),

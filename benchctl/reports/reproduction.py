@@ -48,7 +48,8 @@ def _sampling(manifest: Manifest, identity: ArmIdentity | None) -> Sampling | No
     settings = manifest.recipe.get("sampling")
     if not isinstance(settings, Mapping):
         return None
-    varied = {} if identity is None or identity.temperature is None else {"temperature": identity.temperature}
+    names = ("temperature", "max_tokens") if identity is not None else ()
+    varied = {name: value for name in names if (value := getattr(identity, name)) is not None}
     try:
         return Sampling.model_validate({**settings, **varied})
     except ValidationError:

@@ -16,6 +16,7 @@ from benchctl.reports.tables.advice import has_choices, only_group, production_c
 from benchctl.reports.terminal import Printout
 from benchctl.text import first, one_line, plural
 from benchctl.words import advice as advice_words
+from benchctl.words import answer_length as length_words
 from benchctl.words import conclusion, stopping
 from benchctl.words import experiment as experiment_words
 from benchctl.words import outcome as outcome_words
@@ -75,6 +76,8 @@ def print_summary(
             out.say(f"{verdict.arm}: {conclusion_of_arm(analysis, verdict)} {explanation(analysis, verdict)}")
     if felt := outcome_words.felt(find_outcome(analysis), analysis):
         out.say(felt)
+    for sentence in length_words.sentences(analysis):
+        out.say(sentence)
     for line in scope_lines(analysis.losslessness) if verbose else ():
         out.say(line, "dim")
     if control := conclusion.null_control(analysis):

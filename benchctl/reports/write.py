@@ -24,7 +24,15 @@ from benchctl.reports.json_output import json_text
 from benchctl.reports.tables.breakeven import needs_table, points_table
 from benchctl.reports.tables.output import accuracy, answers, replays
 from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, unit_costs
-from benchctl.reports.tables.speed import acceptance, costs, decode_rates, resources, speedups, throughput
+from benchctl.reports.tables.speed import (
+    acceptance,
+    answer_lengths,
+    costs,
+    decode_rates,
+    resources,
+    speedups,
+    throughput,
+)
 from benchctl.reports.tables.sweep import by_axis, conditions
 from benchctl.text import one_line
 from benchctl.words.document import analysis_document
@@ -133,7 +141,7 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
     tables: list[Table[Any]] = [
         table(analysis) for table in (speedups, acceptance, answers, decode_rates, throughput, costs)
     ]
-    of_some = (accuracy, replays, resources, round_splits, _unit_costs, forecasts, left_out)
+    of_some = (accuracy, replays, answer_lengths, resources, round_splits, _unit_costs, forecasts, left_out)
     tables += [rendered for table in of_some if (rendered := table(analysis)).rows]
     if analysis.breakeven is not None:
         tables += [needs_table(analysis.breakeven), points_table(analysis.breakeven)]

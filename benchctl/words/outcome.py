@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import compared_prompts
-from benchctl.analysis.outcome import ANSWER_TOKENS, Outcome, Setting, TargetOutcome, TaskEffect, task_effects
+from benchctl.analysis.outcome import ANSWER_TOKENS, Felt, Outcome, Setting, TargetOutcome, TaskEffect, task_effects
 from benchctl.analysis.scope import by_condition
 from benchctl.text import listed, plural
 from benchctl.words import numbers
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 REPEAT = "repeat on a quiet one before you decide"
 _CLOSE_TO_ONE = 0.03
+_MOST_OTHERS = 4
+"""Targets whose best arm has no sentence of its own; of more, these are named."""
 _MOST_TASKS = 4
 """Of more tasks that are all clear, the first and the last are named."""
 
@@ -94,30 +96,48 @@ def by_task(effects: list[TaskEffect]) -> str:
 
 
 def felt(outcome: Outcome, analysis: Analysis) -> str:
-    """Return what a person feels of the arms, and for which requests that holds, in a line; empty without an arm."""
-    row = outcome.felt
-    if row is None:
+    """Return what a person feels of the fastest setting and of the best arm of each target, and for which requests.
+
+    A few sentences on a line; empty without an arm.
+    """
+    if not outcome.felt:
         return ""
-    parts = []
-    if row.request:
-        parts.append(f"whole request {_between(row.request)}× as fast")
-    if row.first_token:
-        parts.append(_first_token(row.first_token))
-    if row.answer_s:
-        alone, with_arm = row.answer_s
-        parts.append(
-            f"{ANSWER_TOKENS} tokens in about {numbers.seconds(with_arm)} with {row.arm}, "
-            f"{numbers.seconds(alone)} alone"
-        )
+    best, *others = outcome.felt
+    alone, setting = "", outcome.fastest
+    if setting and not setting.speculates and len(outcome.targets) > 1 and setting.answer_s is not None:
+        name = _labelled(setting.labels) or setting.arm
+        first = f", first token after {numbers.seconds(setting.first_token_s)}"
+        alone = f"{ANSWER_TOKENS} tokens in about {numbers.seconds(setting.answer_s)} with {name} alone{first}; "
+    details = ", ".join(_details(best))
+    sentences = [f"In use: {alone}{_answer(best, again=bool(alone))}{f': {details}' if details else ''}."]
+    requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request is not None]
+    if requests:
+        sentences.append(f"Whole request with {listed([*requests[:_MOST_OTHERS]])}.")
+    return " ".join([*sentences, conditions(analysis)]).strip()
+
+
+def _answer(row: Felt, *, again: bool) -> str:
+    """How long an answer takes with an arm and without; `again`: of how many tokens was said."""
+    if row.answer_s is None:
+        return f"with {row.arm}"
+    alone, with_arm = row.answer_s
+    about = "" if again else f"{ANSWER_TOKENS} tokens in about "
+    return f"{about}{numbers.seconds(with_arm)} with {row.arm} ({numbers.seconds(alone)} without)"
+
+
+def _details(row: Felt) -> Iterator[str]:
+    if row.request is not None:
+        yield f"whole request {numbers.ratio(row.request)} as fast"
+    if row.first_token is not None:
+        close = abs(row.first_token - 1) < _CLOSE_TO_ONE
+        yield f"first token {'as soon' if close else f'after {numbers.ratio(row.first_token)} the time'}"
     if row.memory_added is not None:
-        kind = "GPU memory" if row.on_device else "memory"
         left = f" ({numbers.size(row.memory_left)} left)" if row.memory_left is not None else ""
-        parts.append(f"{kind} +{numbers.size(max(0, row.memory_added))}{left}")
+        yield f"{'GPU memory' if row.on_device else 'memory'} +{numbers.size(max(0, row.memory_added))}{left}"
     if row.energy is not None:
-        parts.append(f"{numbers.ratio(row.energy)} the energy with {row.arm}")
+        yield f"{numbers.ratio(row.energy)} the energy"
     elif row.energy_untold is not None:
-        parts.append("energy not reported")
-    return f"In use: {'; '.join(parts)}. {conditions(analysis)}".strip()
+        yield "energy not reported"
 
 
 def conditions(analysis: Analysis) -> str:
@@ -141,15 +161,3 @@ def _lengths(subject: str, size: Range | None) -> str:
     low, high = size
     span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return f"{subject} of {span}{' tokens' if subject == 'Prompts' else ''}"
-
-
-def _first_token(span: tuple[float, float]) -> str:
-    low, high = span
-    if max(abs(low - 1), abs(high - 1)) < _CLOSE_TO_ONE:
-        return "first token as soon as alone"
-    return f"first token after {_between(span)}× the time"
-
-
-def _between(span: tuple[float, float]) -> str:
-    low, high = (f"{value:.2f}" for value in span)
-    return low if low == high else f"{low} to {high}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.conditions.sweep import CONTEXT, find_curves
+from benchctl.analysis.conditions.sweep import ANSWER, CONTEXT, find_curves
 from benchctl.text import listed
 from benchctl.words import numbers
 
@@ -124,12 +124,13 @@ def rates(levels: list[Level]) -> Iterator[str]:
 
 
 def curves(analysis: Analysis) -> list[str]:
-    """Return for every arm how its speed-up changes with prompt length and temperature, and where it crosses 1."""
+    """Return for every arm how its speed-up changes with lengths and temperature, and where it crosses 1."""
     return [_curve(curve) for curve in find_curves(analysis)]
 
 
 def _curve(curve: ConditionCurve) -> str:
-    labels = [f"{label} tokens" if curve.axis == CONTEXT else f"temperature {label}" for label in curve.labels]
+    label_of = {CONTEXT: "{} tokens", ANSWER: "{} tokens of answer"}.get(curve.axis, "temperature {}")
+    labels = [label_of.format(label) for label in curve.labels]
     values = ", ".join(f"{numbers.ratio(ratio)} at {label}" for ratio, label in zip(curve.ratios, labels, strict=True))
     if curve.crosses_after is not None:
         crosses = f"it crosses 1 between {labels[curve.crosses_after]} and {labels[curve.crosses_after + 1]}"

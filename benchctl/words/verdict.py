@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.reference_lengths import reference_lengths
 from benchctl.analysis.results import ALL_TASKS, BreakEvenReach, SpeedDoubt, open_for_others
-from benchctl.text import at_most_percent, percent, plural
+from benchctl.text import at_most_percent, listed, percent, plural
 from benchctl.words import numbers
 from benchctl.words.scope import scope_sentence
 
@@ -121,9 +122,8 @@ def explanation(analysis: Analysis, verdict: Verdict) -> str:
         return f"{accepted_share}; the engine does not report verify rounds, so the cost of a round is not known."
     if verdict.reason == "no cost":
         return f"{accepted_share}; drafts were too rare to measure what one costs."
-    return (
-        f"{accepted_share}, {_round(verdict, accepted, next(row for row in analysis.costs if row.arm == verdict.arm))}"
-    )
+    cost = next(row for row in analysis.costs if row.arm == verdict.arm)
+    return f"{accepted_share}, {_round(verdict, accepted, cost)}{_published(analysis, verdict, accepted, cost)}"
 
 
 def _round(verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
@@ -131,7 +131,24 @@ def _round(verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
     link = "but" if verdict.speed == "slower" else "and"
     steps, tokens = 1 + (cost.overhead or 0.0), accepted.acceptance_length or 0.0
     even = f" {_BREAK_EVEN[verdict.break_even].format(depth=cost.depth)}" if verdict.break_even else ""
-    return f"{link} a round takes as long as {steps:.1f} tokens without speculation and yields {tokens:.1f}.{even}"
+    priced = f"{link} a round takes as long as {steps:.1f} tokens without speculation and yields {tokens:.1f}.{even}"
+    if cost.hindsight is None:
+        return priced
+    best = numbers.ratio(cost.hindsight)
+    return f"{priced} Had every round drafted only what was accepted, it would run about {best}."
+
+
+def _published(analysis: Analysis, verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
+    """Return the acceptance lengths that are published for the pair, type and depth, beside the measured one."""
+    if accepted.acceptance_length is None:
+        return ""
+    kind = verdict.setting.partition(",")[0]
+    published = [
+        f"{row.length:g} ({row.conditions}; {row.source})"
+        for row in reference_lengths(analysis.compared[verdict.arm], kind, cost.depth)
+    ]
+    measured = f" Its acceptance length is {accepted.acceptance_length:.2f}; published for this pair and depth: "
+    return f"{measured}{listed(published)}." if published else ""
 
 
 def _prompts_without_a_draft(idle: NoDraft | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from benchctl.analysis.outcome import ANSWER_TOKENS, find_outcome, task_effects
@@ -35,19 +37,32 @@ def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analys
     assert [other.partition(" ")[0] for other in others] == ["q8_0", "q4_k_m"]
 
 
-def test_what_a_person_feels_is_measured(flagship: Analysis) -> None:
-    felt = find_outcome(flagship).felt
-    assert felt is not None and felt.answer_s is not None and felt.first_token is not None
-    speed = flagship.speedup_of("ngram-t_bf16")
+def test_what_a_person_feels_is_said_of_a_single_arm(flagship: Analysis) -> None:
+    outcome = find_outcome(flagship)
+    best, *others = outcome.felt
+    assert [best.arm, *(row.arm for row in others)] == ["ngram-t_bf16", "spec_d8-t_q8_0", "spec_d8-t_q4_k_m"]
+    speed = flagship.speedup_of(best.arm)
     assert speed is not None and speed.baseline_rate is not None and speed.decode_rate is not None
-    alone, with_arm = felt.answer_s
+    assert best.answer_s is not None
+    alone, with_arm = best.answer_s
     decoding = (ANSWER_TOKENS - 1) / speed.baseline_rate - (ANSWER_TOKENS - 1) / speed.decode_rate
     assert alone - with_arm == pytest.approx(decoding, abs=0.2), "the first token comes as soon"
-    assert felt.first_token[1] == max(row.ttft_ratio or 0.0 for row in flagship.speedups if row.task == ALL_TASKS)
+    assert (best.request, best.first_token) == (speed.end_to_end, speed.ttft_ratio)
     resident = {row.arm: row.resident_bytes or 0 for row in flagship.resources}
-    assert felt.memory_added == max(resident[arm] - resident[flagship.compared[arm].baseline] for arm in resident)
-    line = words.felt(find_outcome(flagship), flagship)
-    assert "first token after 0.99 to 1.69× the time" in line and "energy not reported" in line
+    assert [row.memory_added for row in outcome.felt] == [
+        resident[row.arm] - resident[flagship.compared[row.arm].baseline] for row in outcome.felt
+    ]
+
+
+def test_a_reader_who_decides_sees_a_number_for_each_setting_that_he_may_run(flagship: Analysis) -> None:
+    outcome = find_outcome(flagship)
+    line = words.felt(outcome, flagship)
+    waits = {row.arm: row.ttft_median_s for row in flagship.throughput if row.task == ALL_TASKS}
+    assert outcome.fastest is not None and outcome.fastest.first_token_s == waits["baseline-t_q4_k_m"]
+    assert re.match(r"In use: 200 tokens in about [\d.]+ s with q4_k_m alone, first token after [\d.]+ m?s; ", line)
+    assert re.search(r"; [\d.]+ s with ngram-t_bf16 \([\d.]+ s without\): whole request 1\.14× as fast, ", line)
+    assert "first token as soon" in line and "energy not reported" in line
+    assert re.search(r"Whole request with spec_d8-t_q8_0 0\.\d\d× and spec_d8-t_q4_k_m 0\.\d\d×\.", line)
     assert line.endswith("Prompts of 39 to 99 tokens, answers of 8 to 32, one at a time, temperature 0.")
 
 

@@ -71,6 +71,7 @@ def test_nothing_but_the_counters(analysed: Any) -> None:
 def test_the_engines_own_draft_time(analysed: Any) -> None:
     result = analysed(phase_s={"draft": 1.6})
     assert split(result).parts == {"draft": pytest.approx(0.4), "verify and left over": pytest.approx(0.6)}
+    assert result.costs[0].hindsight == pytest.approx(1 / (4 - 1.6 * (1 - 6 / 16))), "six of sixteen were accepted"
     assert "draft" not in split(result).inferred
     step = unit(result, "draft step")
     assert [step.seconds, step.steps, step.count] == pytest.approx([0.1, 1.0, 16])

@@ -32,6 +32,15 @@ SGLANG = {
     "spec_correct_drafts_histogram": [1, 2, 1, 1],
 }
 """SGLang's tokenizer manager; what it calls proposed is the most that there can have been."""
+TENSORRT_LLM = {
+    "acceptance_rate": 0.5,
+    "total_accepted_draft_tokens": 30,
+    "total_draft_tokens": 60,
+    "num_spec_steps": 20,
+    "acceptance_histogram": [8, 0, 6, 6],
+    "num_spec_tokens": 3,
+}
+"""TensorRT-LLM's choice, as aiperf 1433 shows it."""
 LM_STUDIO = {
     "total_draft_tokens_count": 492,
     "accepted_draft_tokens_count": 176,
@@ -56,6 +65,18 @@ LM_STUDIO = {
             {},
             "`metrics.speculative_decoding` (vLLM's shape)",
             Ledger(drafted=129, accepted=10, rounds=43, accepted_by_position=(4, 3, 3)),
+        ),
+        (
+            {"speculative_decoding": TENSORRT_LLM, "avg_decoded_tokens_per_iter": 2.5},
+            {},
+            "`choices[].speculative_decoding` (TensorRT-LLM's shape)",
+            Ledger(drafted=60, accepted=30, rounds=20, accepted_by_position=(12, 12, 6)),
+        ),
+        (
+            {"speculative_decoding": TENSORRT_LLM | {"acceptance_histogram": [8, 6, 6]}},
+            {},
+            "`choices[].speculative_decoding` (TensorRT-LLM's shape)",
+            Ledger(drafted=60, accepted=30, rounds=20),
         ),
         ({}, LM_STUDIO, "`usage` (LM Studio's shape)", Ledger(drafted=492, accepted=176)),
         ({"stats": LM_STUDIO}, {}, "`stats` (LM Studio's shape)", Ledger(drafted=492, accepted=176)),

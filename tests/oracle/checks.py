@@ -67,7 +67,9 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
 
 OTHER_INTERVALS = ("ttft ratio, 95 %", "95 %")
 """Columns with intervals of something else than an arm's speed-up."""
-OTHER_FILES = ("conditions", "breakeven", "forecasts", "resources", "unit-costs", "throughput.csv")
+OTHER_FILES = ("conditions", "breakeven", "forecasts", "resources", "unit-costs", "throughput.csv", "answer-length")
+CUT_ANSWERS = "length of the answer"
+"""In the title of the table whose answers are cut: its numbers are not the arm's."""
 
 
 SHAPES = {"token by token": "decode", "as verified": "verify", "all at once": "prefill"}
@@ -214,13 +216,16 @@ class Report:
                         yield f"{table.where}, {arm}, {task}, {header!r}: {text}, its own {name} is {value}"
 
     def _quantity(self, table: Shown, header: str, row: dict[str, str]) -> str | None:
-        if table.where.startswith(OTHER_FILES):
+        if table.where.startswith(OTHER_FILES) or CUT_ANSWERS in table.where:
             return None
         if "redicted and measured" in table.where:  # a forecast's tokens and speed-up are not the arm's own
             return {"measured": "pooled"}.get(header)
         text = row[header]
-        if header == "speed-up" and "decode tok/s" in row:
+        in_terminal = table.where == "terminal"
+        if header == "speed-up" and ("decode tok/s" in row or in_terminal):
             return "headline"
+        if header == "tok/s" and in_terminal and "speed-up" in row:  # elsewhere of all requests
+            return "decode_rate"
         if table.where.endswith("Acceptance by position") and header.isdigit():
             return f"position {header}"
         if header == "accepted":  # a share in one table, a count in another
@@ -516,7 +521,8 @@ class Report:
                     continue
                 for header, text in row.items():
                     shown = re.findall(r"^([\d.]+) to ([\d.]+)×$", text)
-                    if shown and header not in OTHER_INTERVALS and "redicted" not in table.where:
+                    of_others = "redicted" in table.where or CUT_ANSWERS in table.where
+                    if shown and header not in OTHER_INTERVALS and not of_others:
                         yield from self._interval(f"{table.where}, {header!r}", arm, shown[0], ends[arm, task])
                 if table.where == "speedup.csv" and row["interval_low"]:
                     stored = row["interval_low"], row["interval_high"]
@@ -576,7 +582,9 @@ class Report:
     def check_rates(self) -> Iterator[str]:
         """Of the rates beside a speed-up the quotient is the speed-up; the baseline's are those of the same answers."""
         for table in self.shown:
-            rates = {self.arm_of(row): row.get("decode tok/s", "") for row in table.dicts()}
+            brief = table.where == "terminal" and {"tok/s", "Speed-up"} <= {*table.headers}
+            header = "tok/s" if brief else "decode tok/s"
+            rates = {self.arm_of(row): row.get(header, "") for row in table.dicts()}
             for row in table.dicts():
                 arm = self.arm_of(row)
                 shown, text = re.match(r"[\d.]+$", rates[arm]), re.match(r"([\d.]+)×", row.get("speed-up", ""))

@@ -105,9 +105,11 @@ class Reading:
             cache = (planned_arms.get(arm["name"], {}).get("cache_type") or {}).get("target")
             binary = (setup["engine"] or {}).get("binary")
             target: Row = setup.get("target") or {}
-            condition = (arm.get("context_length"), arm.get("concurrency", 1), arm.get("rate"), arm.get("temperature"))
+            condition = (arm.get("context_length"), arm.get("concurrency", 1), arm.get("rate"), arm.get("temperature"),
+                         arm.get("max_tokens"))  # fmt: skip
             computes = (_sha(target), binary, json.dumps(plan.get("engine"), sort_keys=True), cache)
             length = None if condition[0] is None else f"ctx{condition[0]}"
+            answers = None if condition[4] is None else f"n{condition[4]}"
             uses_draft = str((arm.get("speculation") or {}).get("type", "")).startswith(("draft-", "assisted"))
             arms[arm["name"]] = Arm(
                 name=arm["name"],
@@ -115,7 +117,7 @@ class Reading:
                 conditions=(*computes, *condition),
                 is_second_cell=bool(arm.get("again")),
                 setting=arm.get("speculation"),
-                part="-".join(filter(None, (arm.get("group"), length))) or None,
+                part="-".join(filter(None, (arm.get("group"), length, answers))) or None,
                 axes=(setup if arm.get("setup") else {}).get("axes", {}),
                 memory_bytes=arm.get("memory_bytes"),
                 engine=setup["engine"]["kind"],

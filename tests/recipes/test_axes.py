@@ -111,15 +111,26 @@ def test_whole_engines_are_an_axis_and_keys_of_one_too(load: Load) -> None:
     assert names(threads) == ["baseline-threads_1", "ngram-threads_1", "baseline-threads_2", "ngram-threads_2"]
 
 
-def test_context_lengths_are_conditions_with_or_without_other_axes(load: Load) -> None:
+@pytest.mark.parametrize(
+    ("key", "plain", "prefix"),
+    [
+        ("context_length", "context_length: [256, 1024]\n", "ctx"),
+        ("sampling.max_tokens", "sampling: {max_tokens: [256, 1024]}\n", "n"),
+    ],
+)
+def test_lengths_are_conditions_with_or_without_other_axes(load: Load, key: str, plain: str, prefix: str) -> None:
     arms = "arms: [{name: baseline}, {name: ngram, speculation: {type: ngram-simple}}]\n"
-    plain = load(HEAD + "context_length: [256, 1024]\n" + arms)
-    assert names(plain) == ["baseline-ctx256", "ngram-ctx256", "baseline-ctx1024", "ngram-ctx1024"]
-    assert plain.setups == []
-    same = load(HEAD + "matrix: {context_length: [256, 1024]}\n" + arms)
-    assert names(same) == names(plain)
+    listed = load(HEAD + plain + arms)
+    assert names(listed) == [f"{arm}-{prefix}{length}" for length in (256, 1024) for arm in ("baseline", "ngram")]
+    assert listed.setups == []
+    same = load(HEAD + f"matrix: {{{key}: [256, 1024]}}\n" + arms)
+    assert names(same) == names(listed)
     assert same.setups == []
-    assert [arm.context_length for arm in same.arms] == [256, 256, 1024, 1024]
+    assert [getattr(arm, key.rpartition(".")[2]) for arm in same.arms] == [256, 256, 1024, 1024]
+    if prefix == "n":
+        assert [same.sampling_of(arm).max_tokens for arm in same.arms] == [256, 256, 1024, 1024]
+        assert same.sampling.max_tokens == 1024, "what the context must hold"
+        assert len({row.baseline for row in same.compared.values()}) == 2, "each length has its own baseline"
 
 
 def test_exclude_leaves_out_combinations_and_single_arms(load: Load) -> None:

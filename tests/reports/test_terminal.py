@@ -10,8 +10,10 @@ from rich.console import Console
 
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+from benchctl.reports.bars import ASCII, UNICODE, print_bars
 from benchctl.reports.first_screen import MOST_ARMS
 from benchctl.reports.run_summary import print_decision, print_summary
+from benchctl.reports.terminal import Printout
 from benchctl.words.verdict import explanation
 from tests.reports.handmade import build_analysis, decided
 
@@ -34,6 +36,28 @@ def test_every_arm_with_its_numbers(analysis: Analysis, width: int) -> None:
     assert "Fastest: ngram_simple (ngram-simple), 18.6 tok/s, 1.12× as fast" in words
     assert "Failed: block 2, spec_d16" in words
     assert "A load average of 4.7" in words
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_bars_end_where_the_numbers_say(analysis: Analysis, encoding: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding, errors="replace")
+    console = Console(file=stream, width=80, color_system=None)
+    print_bars(Printout(console), analysis)
+    stream.seek(0)
+    full, within, beyond, one = UNICODE if encoding == "utf-8" else ASCII
+    lines = {line.split()[0]: line for line in stream.read().splitlines() if line.strip()}
+    compared = [row for row in analysis.verdicts if row.speedup and row.attestation != "idle"]
+    assert {row.arm for row in compared} <= lines.keys() and "baseline" not in lines
+    start = max(len(row.arm) for row in compared) + 10
+    position = {lines[row.arm].index(one, start) for row in compared}
+    assert len(position) == 1, "a straight line at 1.00×"
+    column = position.pop() - start
+    for row in compared:
+        drawn = lines[row.arm][start:]
+        assert len(drawn) <= 80 - start and f"{row.speedup:.2f}" in lines[row.arm]
+        bar = max(drawn.rfind(full), drawn.rfind(within)) + 1
+        assert bar == pytest.approx((row.speedup or 0.0) * column, abs=2)
+        assert row.interval is None or drawn.rfind(beyond) < 0 or row.interval.high > (row.speedup or 0.0)
 
 
 def test_six_arms_are_one_screen(analysis: Analysis) -> None:

@@ -1,4 +1,4 @@
-"""The results of a run that varies concurrency, arrival rate, temperature or prompt length."""
+"""The results of a run that varies concurrency, arrival rate, temperature, or the length of prompts or answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from benchctl.analysis.result import Interval, Result
 
-Dimension = Literal["concurrency", "rate", "temperature", "context_length"]
+Dimension = Literal["concurrency", "rate", "temperature", "context_length", "max_tokens"]
 """What a recipe can vary for all of its arms alike."""
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
@@ -61,6 +61,8 @@ class Level(Result):
     temperature: float
     context_length: int | None = None
     """Tokens that prompts were padded or cut to."""
+    max_tokens: int | None = None
+    """Tokens of the longest answer, where that is varied."""
     group: str | None = None
     """The group of setups that compute the target alike; `None` where the recipe has no axes."""
     axes: dict[str, str] = Field(default_factory=dict)

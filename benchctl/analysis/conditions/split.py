@@ -1,4 +1,4 @@
-"""Split a run into parts (one engine, target and prompt length each) and parts into conditions."""
+"""Split a run into parts (one engine, target, length of prompts and of answers each) and parts into conditions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def _recipe_of_part(
     matching_setups = (setup for setup in recipe.get("setups") or [] if setup.get("name") in names)
     document: dict[str, Any] = next(matching_setups, {})
     setup_keys: dict[str, Any] = {key: document[key] for key in ("engine", "models") if key in document}
-    return {**recipe, **setup_keys, "arms": arms, "setups": [], "baseline": baseline}
+    longest = next((arm.max_tokens for arm in arms_by_name.values()), None)
+    sampling = {"sampling": {**(recipe.get("sampling") or {}), "max_tokens": longest}} if longest else {}
+    return {**recipe, **setup_keys, **sampling, "arms": arms, "setups": [], "baseline": baseline}
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ def dimensions(manifest: Manifest) -> list[Dimension]:
         "rate": any(key.rate is not None for key in groups),
         "temperature": len({key.temperature for key in groups}) > 1,
         "context_length": len({key.context_length for key in groups}) > 1,
+        "max_tokens": len({key.max_tokens for key in groups}) > 1,
     }
     return [name for name in varied if varied[name]]
 

@@ -85,6 +85,7 @@ def _crossings(levels: Sequence[Level], doubts: dict[str, LevelDoubt | None]) ->
         if row.rate is None and not row.is_baseline:
             point = Point(row.concurrency, row.throughput_speedup, row.throughput_interval, doubts[row.arm])
             length = [] if row.context_length is None else [f"{row.context_length} tokens"]
+            length += [] if row.max_tokens is None else [f"answers of {row.max_tokens}"]
             labels = ", ".join([*row.axes.values(), *length])
             curves.setdefault((row.of, row.temperature, labels), []).append(point)
     return [
@@ -133,7 +134,7 @@ def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observa
         name: [row for part in parts for row in getattr(part, name)]
         for name in (
             *("arms", "failed_cells", "verdicts", "speedups", "second_cells", "acceptance", "throughput"),
-            *("losslessness", "consistency", "costs", "resources"),
+            *("losslessness", "consistency", "costs", "answer_lengths", "resources"),
         )
     }
     overlapping = {row.arm for row in sweep.levels if row.overlapping}
@@ -215,8 +216,9 @@ def _where(points: Sequence[Point], low: int, high: int) -> float | None:
     return exp(x + (next_x - x) * y / (y - next_y))
 
 
-CONTEXT, TEMPERATURE = "context_length", "temperature"
-CONDITIONS = (CONTEXT, TEMPERATURE, "concurrency", "rate")
+CONTEXT, ANSWER, TEMPERATURE = "context_length", "max_tokens", "temperature"
+_CURVES = (CONTEXT, ANSWER, TEMPERATURE)
+CONDITIONS = (*_CURVES, "concurrency", "rate")
 """The conditions that vary beside the recipe's axes."""
 
 
@@ -251,9 +253,9 @@ class AxisRow:
 
 
 def axis_rows(analysis: Analysis) -> list[AxisRow]:
-    """Return a row for every arm of a run over axes, context lengths or temperatures; empty for every other run."""
+    """Return a row for every arm of a run over axes, lengths or temperatures; empty for every other run."""
     sweep = analysis.sweep
-    if sweep is None or not (sweep.over_axes or {CONTEXT, TEMPERATURE} & {*sweep.dimensions}):
+    if sweep is None or not (sweep.over_axes or {*_CURVES} & {*sweep.dimensions}):
         return []
     several = varied_axes(sweep.levels)
     speedups = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
@@ -305,7 +307,7 @@ def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None
 
 @dataclass(frozen=True)
 class ConditionCurve:
-    """How the speed-up of an arm changes with prompt length or temperature."""
+    """How the speed-up of an arm changes with the length of prompts or answers, or with temperature."""
 
     arm: str
     """With its labels on the other axes."""
@@ -319,9 +321,9 @@ class ConditionCurve:
 
 
 def find_curves(analysis: Analysis) -> Iterator[ConditionCurve]:
-    """Yield the curve of every arm over prompt length, then over temperature."""
+    """Yield the curve of every arm over the length of prompts, that of answers, then over temperature."""
     rows = axis_rows(analysis)
-    for axis in (CONTEXT, TEMPERATURE):
+    for axis in _CURVES:
         by_arm: dict[str, list[AxisRow]] = {}
         for row in rows:
             compared = axis in row.labels and not row.level.is_baseline and row.ratio is not None

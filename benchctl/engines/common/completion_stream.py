@@ -25,7 +25,7 @@ from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_err
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 _PIECES_A_TOKEN = 16
 """The most pieces of text of a token: a server may send one character at a time."""
-_CHOICE_FIELDS = ("avg_decoded_tokens_per_iter", "meta_info")
+_CHOICE_FIELDS = ("avg_decoded_tokens_per_iter", "speculative_decoding", "meta_info")
 """Fields that TensorRT-LLM and SGLang add to the choice, not to the event."""
 _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 

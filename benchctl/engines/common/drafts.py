@@ -297,6 +297,23 @@ def _sglang(meta: Mapping[str, Any]) -> Drafts | None:
     return _mean(shape, meta.get("spec_accept_length"))
 
 
+def _tensorrt_llm(figures: Mapping[str, Any]) -> Drafts | None:
+    """Read TensorRT-LLM's figures of a choice (its pull request 19311, aiperf's 1433)."""
+    drafted, accepted = (_count(figures, f"total_{name}") for name in ("draft_tokens", "accepted_draft_tokens"))
+    if drafted is None:
+        return None
+    rounds = _count(figures, "num_spec_steps")
+    histogram = counts_in(figures.get("acceptance_histogram"), _MOST, longest=DEEPEST + 1)
+    ledger = Ledger(drafted, accepted, rounds, accepted_by_position=_whole(histogram, accepted, rounds))
+    return Drafts("`choices[].speculative_decoding` (TensorRT-LLM's shape)", ledger)
+
+
+def _whole(histogram: list[int] | None, accepted: int | None, rounds: int | None) -> tuple[int, ...] | None:
+    """Return what was accepted by position; `None` where the histogram is of a tree, or of other rounds than these."""
+    by_position = reached(histogram) if histogram else ()
+    return by_position if histogram and (sum(by_position), sum(histogram)) == (accepted, rounds) else None
+
+
 def _mean(shape: str, length: object) -> Drafts | None:
     if isinstance(length, bool) or not isinstance(length, int | float) or not 1 <= length <= DEEPEST:
         return None
@@ -309,16 +326,12 @@ def verified_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
     if not rounds:
         return Ledger()
     histogram = counts_in(meta.get("spec_correct_drafts_histogram"), _MOST, longest=DEEPEST + 1)
-    accepted, by_position = _count(meta, "spec_num_correct_drafts"), None
-    if histogram:
-        by_position = reached(histogram)
-        if sum(by_position) != accepted or sum(histogram) != rounds:
-            by_position = None  # of a tree, or of other rounds than these
+    accepted = _count(meta, "spec_num_correct_drafts")
     return Ledger(
         drafted=_count(meta, "spec_num_proposed_drafts") if counted else None,
         accepted=accepted,
         rounds=rounds,
-        accepted_by_position=by_position,
+        accepted_by_position=_whole(histogram, accepted, rounds),
     )
 
 
@@ -326,6 +339,7 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], Drafts | None]], ...] = 
     ("timings", _timings),
     ("metrics", _vllm),
     ("meta_info", _sglang),
+    ("speculative_decoding", _tensorrt_llm),
     ("usage", partial(_lm_studio, key="usage")),
     ("stats", partial(_lm_studio, key="stats")),
 )

@@ -44,6 +44,7 @@ _DRAWN: dict[str, Callable[[Analysis], Figure | None]] = {
     "by-axis": sweep.draw_axes,
     "pareto": sweep.draw_pareto,
     "by-context": partial(sweep.draw_labels, axes=["context_length"]),
+    "by-answer": partial(sweep.draw_labels, axes=["max_tokens"]),
     "by-concurrency": sweep.draw_concurrency,
     "by-rate": sweep.draw_rate,
     "by-temperature": partial(sweep.draw_labels, axes=["temperature"]),

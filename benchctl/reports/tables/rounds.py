@@ -17,6 +17,7 @@ SOURCES = {
     "alone": "inferred: the draft alone",
     "difference": "inferred: the remainder",
 }
+_ESTIMATED = "Its time is estimated, not measured in this run."
 _EXPLAINED: dict[Part, str] = {
     "draft reads": "the draft model reads the verified tokens.",
     "search": "choosing the next drafter, with its share of all decoding.",
@@ -63,11 +64,7 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             _time,
             cell=_with_share if part == "search" else None,
             key=f"{part.replace(' ', '_')}_s",
-        ).means(
-            " ".join(
-                filter(None, (_EXPLAINED.get(part), "Inferred, not timed in this run." if part in inferred else ""))
-            )
-        )
+        ).means(" ".join(filter(None, (_EXPLAINED.get(part), _ESTIMATED if part in inferred else ""))))
 
     return Table(
         "rounds",

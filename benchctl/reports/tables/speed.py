@@ -7,7 +7,7 @@ from itertools import zip_longest
 from operator import itemgetter
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp, Throughput
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, AnswerLength, Cost, SpeedUp, Throughput
 from benchctl.reports.columns import (
     DOUBTS,
     Cell,
@@ -95,6 +95,25 @@ def costs(analysis: Analysis) -> Table[Cost]:
         ),
         [row for row in analysis.costs if row.arm not in analysis.baselines],
         note="All are estimates from this run, as uncertain as its speed-up.",
+    )
+
+
+def answer_lengths(analysis: Analysis) -> Table[AnswerLength]:
+    """A row an arm and length of the answer."""
+    return Table(
+        "answer-length",
+        "By length of the answer",
+        (
+            arm_column(analysis),
+            numeric("Tokens", "tokens", numbers.count),
+            numeric("Speed-up", "speedup", numbers.ratio).means("all answers cut at so many tokens."),
+            interval("95 % interval", "interval", absent=numbers.no_interval(analysis)),
+            numeric("In this stretch", "stretch", numbers.ratio).means("of the tokens after the length before alone."),
+            numeric("Accepted", "acceptance", numbers.percent, optional=True).means("in this stretch."),
+            numeric("Answers", "pairs").means("those that reach the arm's longest length; the same in all its rows."),
+        ),
+        analysis.answer_lengths,
+        note="By the client's times. All intervals of arms and lengths are correct together.",
     )
 
 

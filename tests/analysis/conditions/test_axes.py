@@ -11,6 +11,7 @@ import pytest
 
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.conditions.sweep import axis_rows, find_curves, pareto_front, varied_axes
+from benchctl.analysis.outcome import find_outcome
 from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
@@ -227,7 +228,7 @@ def test_one_arm_may_be_verified_and_a_baseline_named_by_its_recipes_name(run: R
     assert outputs.baseline == "baseline"
 
 
-def of_lengths(rates: dict[str, float]) -> tuple[Manifest, list[Record]]:
+def of_lengths(rates: dict[str, float], condition: str = "context_length") -> tuple[Manifest, list[Record]]:
     arms = [
         ArmIdentity(
             name=name,
@@ -236,8 +237,7 @@ def of_lengths(rates: dict[str, float]) -> tuple[Manifest, list[Record]]:
             argv=["x"],
             env=[],
             of=name.rpartition("-")[0],
-            context_length=int(name.rpartition("-ctx")[2]),
-        )
+        ).model_copy(update={condition: int(name.rpartition("-ctx")[2])})
         for name in rates
     ]
     manifest = build_manifest({}, 2, 3, baseline="baseline-ctx100").model_copy(update={"arms": arms})
@@ -255,6 +255,20 @@ def of_lengths(rates: dict[str, float]) -> tuple[Manifest, list[Record]]:
         for prompt in range(2)
     ]
     return manifest, records
+
+
+def test_answers_of_each_length_are_a_part_with_its_own_limit() -> None:
+    rates = {"baseline-ctx100": 10.0, "spec-ctx100": 15.0, "baseline-ctx900": 10.0, "spec-ctx900": 6.0}
+    run = RunData(Path("x"), *of_lengths(rates, "max_tokens"), [])
+    parts = parts_of(run)
+    assert [part.part for part in parts] == ["n100", "n900"]
+    assert [part.manifest.recipe["sampling"]["max_tokens"] for part in parts if part.manifest] == [100, 900]
+    analysis = analyse_run(run)
+    assert curves(analysis) == [
+        "spec: 1.50× at 100 tokens of answer, 0.60× at 900 tokens of answer; "
+        "it crosses 1 between 100 tokens of answer and 900 tokens of answer."
+    ]
+    assert find_outcome(analysis).fastest is None, "rates of different lengths are no choice"
 
 
 @pytest.mark.integration

@@ -153,6 +153,7 @@ def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
 def amx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a processor with AMX, whose code crashes in a build with -DFAKE_CRASHES=ON."""
     monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.breaks_amx", lambda cxx: False)
     monkeypatch.setattr("benchctl.engines.llama_cpp.compile.NO_AMX", "-DWITHOUT_THE_FEATURE")
 
 
@@ -178,6 +179,15 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_amx(
     assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == ["AMX"]
 
 
+@pytest.mark.usefixtures("amx")
+def test_what_the_compiler_breaks_is_left_out_of_the_first_build(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.breaks_amx", lambda cxx: True)
+    monkeypatch.setenv("CMAKE_ARGS", "-DFAKE_CRASHES=ON")
+    stages = Stages()
+    assert install(InstallOptions("cpu", sdist=sdist), stages).left_out == ("AMX",)
+    assert stages.count("configuring") == 1 and "leaving AMX out, since this compiler breaks code for it" in stages
+
+
 def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = install(InstallOptions("cpu", sdist=sdist), Stages())
     assert build.left_out == ()
@@ -187,6 +197,7 @@ def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch
 
 def test_a_build_that_crashes_without_amx_too_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.breaks_amx", lambda cxx: False)
     monkeypatch.setenv("CMAKE_ARGS", "-DFAKE_CRASHES=ON")
     with pytest.raises(EngineError, match="also without AMX") as caught:
         install(InstallOptions("cpu", sdist=sdist), Stages())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.compile import uses_amx, without_amx
+from benchctl.engines.llama_cpp.compile import breaks_amx, uses_amx, without_amx
 
 
 def compiler_that_defines(path: Path, *macros: str) -> str:
@@ -27,6 +27,22 @@ def test_by_the_compilers_macros(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
 def test_a_compiler_that_cannot_be_run_uses_none(compiler: str) -> None:
     assert not uses_amx(compiler)
+
+
+def test_a_compiler_that_drops_stores_before_ldtilecfg_is_known_by_its_code(tmp_path: Path) -> None:
+    def compiler(body: str) -> str:
+        path = tmp_path / "compiler"
+        path.write_text(f"#!/bin/sh\ncat >/dev/null\nprintf '{body}'\n")
+        path.chmod(0o755)
+        return str(path)
+
+    assert breaks_amx(compiler(r"movq %%rsp, %%rbp\nldtilecfg -64(%%rsp)\n"))
+    assert not breaks_amx(compiler(r"movb %%dil, -16(%%rsp)\nldtilecfg -64(%%rsp)\n"))
+    assert not breaks_amx(compiler("error: no such processor")) and not breaks_amx("no-such-compiler")
+    gcc = shutil.which("g++")
+    version = gcc and subprocess.run([gcc, "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
+    if gcc and version and version.startswith("12.2."):
+        assert breaks_amx(gcc, "sapphirerapids"), "the compiler of Debian 12"
 
 
 def test_the_users_own_flags_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_a_run_is_explained_once_and_the_report_uses_it(tmp_path: Path) -> None:
         "checkpoint",
         "timed separately, every pass",
         "Left over",
-        "Inferred, not timed in this run.",
+        "Its time is estimated, not measured in this run.",
     ):
         assert word in shown.stdout, word
     folder = next((tmp_path / "results" / "tiny").glob("2*"))

@@ -21,7 +21,7 @@ OVER_AXES = [folder for folder in RUNS if json.loads((folder / "manifest.json").
 def own_baselines(folder: Path) -> dict[str, str]:
     """Arm to baseline by the stored manifest alone: the arm marked as a baseline that has all of the keys in common."""
     arms = json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]
-    keys = ("group", "context_length", "concurrency", "rate", "temperature")
+    keys = ("group", "context_length", "concurrency", "rate", "temperature", "max_tokens")
     names = {tuple(arm.get(key) for key in keys): arm["name"] for arm in arms if arm["baseline"]}
     return {arm["name"]: names[tuple(arm.get(key) for key in keys)] for arm in arms}
 
