@@ -146,9 +146,9 @@ def find_cost(
 
 
 def _hindsight(sums: Rounds | None) -> float | None:
-    """Return about what an arm would gain if every round had stopped drafting before its first rejected token.
+    """Return an arm's speed-up without the time of drafting the rejected tokens.
 
-    Drafting is taken to cost the same for every token; that fewer tokens are verified is not counted.
+    Drafting is taken to cost the same for every token; that fewer tokens would be verified is not counted.
     """
     draft_s = (sums.phases or {}).get("draft") if sums else None
     if sums is None or not draft_s or not sums.drafted:

@@ -208,17 +208,20 @@ def _felt(analysis: Analysis, first: Mapping[str, float | None], baseline: str, 
     resources = {used.arm: used for used in analysis.resources}
     of_arm, of_baseline = resources.get(row.arm), resources.get(baseline)
     on_device = any(used.device_bytes for used in analysis.resources)
-    size, alone = (used and (used.device_bytes if on_device else used.resident_bytes) for used in (of_arm, of_baseline))
+    size, alone = (
+        None if used is None else used.device_bytes if on_device else used.resident_bytes
+        for used in (of_arm, of_baseline)
+    )
     return Felt(
         arm=row.arm,
         request=row.end_to_end,
         first_token=row.ttft_ratio,
         answer_s=None if alone_s is None or with_arm_s is None else (alone_s, with_arm_s),
         memory_added=None if size is None or alone is None else size - alone,
-        memory_left=of_arm and (of_arm.device_left if on_device else of_arm.memory_left),
+        memory_left=None if of_arm is None else of_arm.device_left if on_device else of_arm.memory_left,
         on_device=on_device,
-        energy=of_arm and of_arm.against_baseline,
-        energy_untold=of_arm and of_arm.untold,
+        energy=None if of_arm is None else of_arm.against_baseline,
+        energy_untold=None if of_arm is None else of_arm.untold,
     )
 
 

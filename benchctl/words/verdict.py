@@ -135,7 +135,7 @@ def _round(verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
     if cost.hindsight is None:
         return priced
     best = numbers.ratio(cost.hindsight)
-    return f"{priced} Had every round drafted only what was accepted, it would run about {best}."
+    return f"{priced} Without the time of drafting what was rejected it would run {best}."
 
 
 def _published(analysis: Analysis, verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
