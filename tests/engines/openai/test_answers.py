@@ -164,6 +164,16 @@ def test_lm_studio_is_read_by_its_own_route(endpoint: Endpoint, ask: Ask) -> Non
     assert not any("contradiction" in line for line in result.evidence)
 
 
+def test_what_tensorrt_llm_counts_stands_in_the_choice(endpoint: Endpoint, ask: Ask) -> None:
+    counts = {"total_draft_tokens": 4, "total_accepted_draft_tokens": 2, "num_spec_steps": 1}
+    figures = counts | {"acceptance_rate": 0.5, "acceptance_histogram": [0, 0, 1, 0, 0], "num_spec_tokens": 4}
+    script = endpoint(choice_fields={"speculative_decoding": figures, "avg_decoded_tokens_per_iter": 3.0})
+    server = ask(script, speculation=SPECULATION)
+    ledger = Ledger(drafted=4, accepted=2, rounds=1, accepted_by_position=(1, 1, 0, 0))
+    assert complete(server, server.render(RAW), GREEDY).ledger == ledger
+    assert server.attest(None).state == "active"
+
+
 def test_a_mean_alone_shows_that_it_drafted_and_gives_no_counts(endpoint: Endpoint, ask: Ask) -> None:
     """TensorRT-LLM's stands in the choice."""
     script = endpoint(choice_fields={"avg_decoded_tokens_per_iter": 2.5})
