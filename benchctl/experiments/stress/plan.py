@@ -24,6 +24,8 @@ USUAL: tuple[Usual, ...] = get_args(Usual)
 """Those of a test that names none."""
 PRESSURE: tuple[ScenarioName, ...] = ("completions", *get_args(Pressure))
 SCENARIOS: tuple[ScenarioName, ...] = (*USUAL, "cancel", "long", *PRESSURE)
+PASSAGE = 1200
+"""Characters of a passage that is longer than two blocks of a cache."""
 CLIENTS = 4
 """Requests in flight in a crowd; llama-server has so many slots by default."""
 SCHEMA: dict[str, Any] = {
@@ -194,9 +196,18 @@ class Planner:
     def _prompt(self, index: int) -> tuple[Turn, ...]:
         return self._material.prompts[index % len(self._material.prompts)]
 
-    def _branch(self, index: int) -> tuple[Turn, ...]:
+    def _opening(self, index: int, rest: int) -> tuple[Turn, ...]:
+        """Return a prompt, every other one with a passage: vLLM on a CPU caches blocks of 128 tokens.
+
+        `rest`: tokens of the context that it must leave.
+        """
+        context = self._material.context
+        room = PASSAGE if context is None else min(PASSAGE, int(self._material.token_chars * (context - rest)))
+        return self._prompt(index) if index % 2 or room < PASSAGE / 4 else (self._part(index, room),)
+
+    def _branch(self, prompt: tuple[Turn, ...], index: int) -> tuple[Turn, ...]:
         """Return a prompt that begins as another one does."""
-        *head, last = self._prompt(index)
+        *head, last = prompt
         return (*head, Turn(text=f"{last.text[: len(last.text) // 2]} {self._load(index).text[:40]}"))
 
     def _load(self, index: int) -> Turn:

@@ -55,7 +55,8 @@ class Scenarios(Planner):
         """Yield prompts that share a beginning with what the cache holds, and the same without a cache."""
         requests, clean = [], []
         for i in range(self._scaled(6, 2)):
-            prompt, tokens = self._prompt(i), self._tokens
+            tokens = self._tokens
+            prompt = self._opening(i, 3 * tokens + MARGIN)
 
             def ask(unit: str, turns: Iterable[Turn], tokens: int = tokens, i: int = i, **more: Any) -> Request:  # noqa: ANN401
                 return self._request("cache", turns, tokens, f"{unit} {i}", **more)
@@ -64,7 +65,7 @@ class Scenarios(Planner):
             answered = Turn(role="assistant", answer_of=first.id)
             longer = (*prompt, answered, self._load(i + 1))
             variants: list[tuple[str, tuple[Turn, ...], dict[str, Any]]] = [
-                ("branch", self._branch(i), {}),
+                ("branch", self._branch(prompt, i), {}),
                 ("prompt", prompt, {}),
                 ("shorter", prompt, {"drop": 7}),
                 ("longer", longer, {}),
@@ -113,9 +114,11 @@ class Scenarios(Planner):
     def sessions(self) -> Iterator[ProcessPlan]:
         """Yield conversations in turn, and every turn again without a cache in a process of its own."""
         rng = random.Random(f"{self._seed} sessions")  # noqa: S311 - a plan, no secret
-        histories = {i: [*self._prompt(i)] for i in range(self._scaled(4, 2))}
+        turns = range(self._scaled(5, 3))
+        rest = len(turns) * (self._tokens + 2 * MARGIN)
+        histories = {i: [*self._opening(i, rest)] for i in range(self._scaled(4, 2))}
         waves, clean = [], []
-        for turn in range(self._scaled(5, 3)):
+        for turn in turns:
             requests = []
             for i in rng.sample(sorted(histories), len(histories)):
                 unit = f"conversation {i}, turn {turn + 1}"
@@ -163,7 +166,7 @@ class Scenarios(Planner):
         for number in range(self._scaled(3, 2)):
             mixed = []
             for i in prompts:
-                others = ((self._part(number + i, 1200),), (self._load(i + number),), self._branch(i))
+                others = ((self._part(number + i, 1200),), (self._load(i + number),), self._branch(self._prompt(i), i))
                 after = rng.choice((0, 1, 2, 5, 9, 17))
                 mixed += [self._request("cancel", others[(i + number) % 3], 64, cancel_after=after), ask(i)]
             waves += [Wave(requests=tuple(mixed), clients=2), Wave(requests=tuple(map(ask, prompts)))]

@@ -137,13 +137,12 @@ class _Session:
         self._test.plan = self._planned()
         processes = self._test.plan.processes
         for number, process in enumerate(processes):
-            for arms_left, arm in zip(range(len(self._used.launches), 0, -1), self._used.launches, strict=True):
+            if self._left_s(PLAN_SHARE) <= self._startup_s * len(self._used.launches):
+                self._test.skipped.append(process.name)
+                continue
+            for index, arm in enumerate(self._used.launches):
                 self._progress(f"{process.name} of {arm}", number, len(processes))
-                left_s = self._left_s(PLAN_SHARE)
-                if left_s <= self._startup_s:
-                    self._test.skipped.append(f"{process.scenario} ({process.name} of {arm})")
-                else:
-                    self._play(process, arm, time.perf_counter() + left_s / arms_left)
+                self._play(process, arm, len(self._used.launches) - index)
             self.keep("started")
         find_divergences(self._test)
         with self._scorer() as target:
@@ -211,8 +210,11 @@ class _Session:
     def _sender(self, server: ServerInUse, played: Played, until: float) -> Sender:
         return Sender(server, self._sampling, self._raw, played.answers, self._began, until)
 
-    def _play(self, process: ProcessPlan, arm: str, until: float) -> None:
-        """Send a process until then. A small cache is as large as the control needs: see `FACTORS`."""
+    def _play(self, process: ProcessPlan, arm: str, arms: int) -> None:
+        """Send a process, in a fair share of what is left for so many arms.
+
+        A small cache is as large as the control needs: see `FACTORS`.
+        """
         played, scenario = self._test.played[arm], process.scenario
         small = scenario == "small cache" and arm == self._baseline
         counts: dict[Counted, int] = {}
@@ -222,7 +224,8 @@ class _Session:
             for member in process.requests:
                 played.answers.pop(member.id, None)
             with running(self._started(arm, process.name, scenario)) as server:
-                sender = self._sender(server, played, until)
+                left_s = self._left_s(PLAN_SHARE) - self._startup_s * (arms - 1)
+                sender = self._sender(server, played, time.perf_counter() + left_s / arms)
                 asyncio.run(sender.play(process.waves))
                 with suppress(EngineError):  # a server that has ended counts no more
                     counts = {**server.counted()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchctl.experiments.stress.plan import SCENARIOS, Material, Plan, Request, Turn, prompt_of
+from benchctl.experiments.stress.plan import PASSAGE, SCENARIOS, Material, Plan, Request, Turn, prompt_of
 from benchctl.experiments.stress.preparing import Cost, largest_plan
 from benchctl.experiments.stress.scenarios import make_plan
 from benchctl.experiments.stress.shrink import leading_up, only, shrink
@@ -96,6 +96,14 @@ def test_long_prompts_and_their_answers_nearly_fill_the_context() -> None:
     lengths = {len(request.turns[0].text) / 5 + request.tokens for request in plan().of("long") if request.unit}
     assert all(0.9 * 2000 < length < 2000 for length in lengths)
     assert make_plan(["long"], 1, 1.0, replace(MATERIAL, context=None)).of("long") == [], "its context is not known"
+
+
+def test_some_cached_prompts_are_longer_than_two_blocks_of_a_cache() -> None:
+    for scenario in ("cache", "sessions"):
+        lengths = {len(request.turns[0].text) for request in plan(0.15).of(scenario)}
+        assert min(lengths) < 100 and max(lengths) > 1200 == PASSAGE
+        narrow = make_plan([scenario], 1, 0.15, replace(MATERIAL, context=150)).of(scenario)
+        assert max(len(request.turns[0].text) for request in narrow) < 100, "there is no room for a passage"
 
 
 def test_what_a_request_of_pressure_asks_for() -> None:
