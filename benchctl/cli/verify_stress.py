@@ -73,6 +73,7 @@ def verify_stress(
     """
     from benchctl.experiments.stress.judge import judge_stress
     from benchctl.experiments.stress.preparing import StressSettings, stressed_recipe
+    from benchctl.experiments.stress.scoring import find_divergences
     from benchctl.experiments.stress.session import stress
     from benchctl.experiments.stress.stored import read_stress
     from benchctl.measurement.plan import keep_only
@@ -90,6 +91,7 @@ def verify_stress(
         except (FileNotFoundError, NotADirectoryError):
             fix = "Name the folder that holds stress.json."
             raise UsageError("There is no stress test here.", where=str(folder), fix=fix) from None
+        find_divergences(test)  # a test that was interrupted has not come to it
     else:
         if subject_of(subject or (), target, draft)[1] is not None and not sweep:
             depth = depth or "4"  # an arm and its control
@@ -182,6 +184,8 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
     out.say()
     names = dict.fromkeys(result.scenario for result in results)
     out.say(scope(names, test.noise, limit_of(test), test.noise_tokens), "dim")
+    if test.status != "finished":
+        out.say(f"The test has not come to its end ({test.status}): this is what was answered until then.", "yellow")
     for name, reason in test.inapplicable.items():
         out.say(f"Not run: {name}. With this engine it cannot be: {reason}.", "yellow")
     if test.skipped:

@@ -18,11 +18,14 @@ TOP = 400
 
 
 def find_divergences(test: StressTest) -> None:
-    """Note the divergences of every arm and of the control, not yet scored."""
+    """Note the divergences of every arm and of the control; those that are scored keep their gaps."""
     control = test.played[test.manifest.baseline]
     requests = [request for process in test.plan.processes for request in process.requests]
     for played in test.played.values():
+        gaps = {(divergence.request, divergence.against): divergence.gap for divergence in played.divergences}
         played.divergences = divergences(requests, played, None if played is control else control)
+        for divergence in played.divergences:
+            divergence.gap = gaps.get((divergence.request, divergence.against))
 
 
 def score(test: StressTest, target: Scorer | None, time_left: Callable[[], bool], progress: Progress) -> int:

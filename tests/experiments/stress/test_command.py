@@ -16,7 +16,7 @@ import typer
 from benchctl.cli.verify_stress import verify_stress
 from benchctl.experiments.stress.stored import ListedFault, read_stress, write_stress
 from tests.benchctl_process import benchctl
-from tests.experiments.stress.test_judge import PLAIN, STOP, answers, request, stress_test
+from tests.experiments.stress.test_judge import PLAIN, PROMPTS, REPEATED, STOP, answers, changed, request, stress_test
 
 verify = partial(benchctl, "verify-stress")
 PAIR = ("bundled:tiny-sequential", "bundled:tiny-sequential-eagle3", "--type", "draft-eagle3")
@@ -74,15 +74,24 @@ def test_a_known_fault_counts_unless_it_is_accepted(tmp_path: Path, text: str, p
     arm.answers["r1"].listed, control.answers["r1"].listed, arm.answers["r3"].text = (5, 0), (5, 5), text
     fault = ListedFault(arms=("spec",), sentence="Lists are empty.", lacks="log probabilities")
     write_stress(tmp_path, stress_test(arm, control, requests, "constraint", faults=[fault]))
+    assert (exit_code(tmp_path), exit_code(tmp_path, accept_known=True)) == (plain, accepted)
 
-    def exit_code(*, accept_known: bool) -> int:
-        try:
-            verify_stress([str(tmp_path)], offline=True, accept_known=accept_known, quiet=True)
-        except typer.Exit as ended:
-            return ended.exit_code
-        return 0
 
-    assert (exit_code(accept_known=False), exit_code(accept_known=True)) == (plain, accepted)
+def test_an_interrupted_test_is_judged_by_what_was_answered(tmp_path: Path) -> None:
+    names = [f"r{number}" for number in range(PROMPTS, PROMPTS + 7)]
+    test = stress_test(answers(REPEATED, changed(*names)))
+    test.status, test.played["spec"].divergences = "interrupted", []
+    write_stress(tmp_path, test)
+    assert exit_code(tmp_path) == 1
+
+
+def exit_code(folder: Path, *, accept_known: bool = False) -> int:
+    """Judge a stored test."""
+    try:
+        verify_stress([str(folder)], offline=True, accept_known=accept_known, quiet=True)
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
 
 
 @pytest.mark.parametrize(
