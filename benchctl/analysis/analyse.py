@@ -22,6 +22,7 @@ from benchctl.analysis.record_checks import check_disturbances
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
 from benchctl.analysis.round_model import find_rounds
 from benchctl.analysis.speedup import ArmSpeed, find_speeds, find_speedups, find_throughput
+from benchctl.analysis.thinking import find_thinking
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
@@ -72,6 +73,10 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
     speeds = find_speeds(groups, frames)
     lossless = judge(conditions)
     compared = _compared_arms(run, frames, baseline)
+    divergences = {
+        arm: {(row.task, row.prompt_idx): row.divergence for row in verdict.comparisons if row.divergence is not None}
+        for arm, verdict in lossless.items()
+    }
     parts = [_analyse(condition, compared, speeds, lossless) for condition in conditions]
     analysis, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].key is not None:
@@ -85,6 +90,7 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
             "stopping": find_stopping(manifest, [speed.decides for speed in speeds.values()]) if own_baseline else None,
             "accuracy": find_accuracy(run, compared),
             "left_out": list(run.left_out) or None,
+            "thinking": [row for frame in frames for row in find_thinking(frame, divergences)] or None,
             "breakeven": None if run.integrity.damage else breakeven_of_run(analysis, manifest),
         }
     )

@@ -161,6 +161,12 @@ class Frame:
         }
 
     @cached_property
+    def stopped(self) -> frozenset[PromptKey]:
+        """The prompts whose answers a stop string may end, behind any token."""
+        prompts = self.manifest.prompts if self.manifest else ()
+        return frozenset((item.task, item.prompt_idx) for item in prompts if item.rules is not None and item.rules.stop)
+
+    @cached_property
     def row_at(self) -> Integers:
         """The row of every measurement, (arms, blocks, prompts); -1 where there is none."""
         table = np.full((len(self.arms), len(self.blocks), len(self.prompts)), -1, dtype=np.int64)

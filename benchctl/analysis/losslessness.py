@@ -274,6 +274,84 @@ class ControlTest(Result):
         return self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2
 
 
+class InvalidAnswer(Result):
+    """An answer that breaks a rule of its request."""
+
+    task: str
+    prompt_idx: int
+    block: int
+    code: str
+    """`benchctl.prompts.rules.RuleCode`."""
+    detail: str
+    """Where and how; untrusted text on one line."""
+    enforced: bool
+    """Whether an engine that keeps the constraint token by token cannot break this rule."""
+    index: int | None = None
+    """The first token that is not the baseline's valid answer's; `None`: the baseline has none, or ids are absent."""
+    step: int | None = None
+    """The step that brought it, from 1; 0: the reading of the prompt."""
+    draft: int | None = None
+    """Its position in the draft, from 1; `None` where it was no draft token."""
+
+
+class LogprobCheck(Result):
+    """The log probabilities that came with the answers, as far as their tokens are the baseline's."""
+
+    answers: int
+    """Of those that were to list them and that the baseline has, too."""
+    tokens: int
+    """With a log probability on both sides."""
+    absent: int
+    """Tokens of the arm without any, where the baseline's has one."""
+    zero: int
+    """Tokens with a log probability of exactly 0 (certain), where the baseline's is below -0.01."""
+    largest: float | None
+    """The largest other difference, in nats."""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether values are missing or cannot be the target's."""
+        return bool(self.absent or self.zero)
+
+
+class ValidityCounts(Result):
+    """How many answers keep the form that their requests ask for."""
+
+    valid: int = 0
+    invalid: int = 0
+    cut: int = 0
+    """Cut off by `max_tokens`: neither."""
+    unchecked: int = 0
+    """Of a form that is not tested: a grammar without a `regex`, or tools that were not called."""
+
+
+class Validity(Result):
+    """Whether an arm's answers keep the form that their requests ask for, which needs no baseline, and beside it."""
+
+    arm: str
+    counts: ValidityCounts
+    baseline: ValidityCounts
+    arm_alone: list[str]
+    """Prompts, by `task/prompt_idx`, at which the arm's answer is invalid in a block and the baseline's is not, …"""
+    baseline_alone: list[str]
+    """… and the other way round."""
+    p: float
+    """Of McNemar's exact test (1947), one-sided: so many or more by chance are the arm's alone."""
+    p_adjusted: float | None = None
+    """By Holm over the arms of a run."""
+    broken: InvalidAnswer | None = None
+    """The first of the arm alone that breaks a rule which its engine enforces."""
+    first: InvalidAnswer | None = None
+    """The first invalid answer of the arm, whatever the baseline's."""
+    logprobs: LogprobCheck | None = None
+
+    @property
+    def violates(self) -> bool:
+        """Whether answers are invalid that the target alone gives valid: one of a rule that the engine enforces, or
+        more of others than chance explains."""
+        return self.broken is not None or (self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2)
+
+
 CHANGED_SHARE = 0.25
 """The power of a control test is stated for an arm that changes so many answers."""
 TIMES_BEHIND = 2.0

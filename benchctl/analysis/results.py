@@ -24,12 +24,14 @@ from benchctl.analysis.losslessness import (
     Reason,
     ReplayDeviation,
     Scope,
+    Validity,
 )
 from benchctl.analysis.result import Fact as Fact
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
 from benchctl.analysis.round_results import BreakEven, RoundModel
+from benchctl.analysis.thinking import Thinking
 from benchctl.data.manifest import DecidedArm, StopReason
 from benchctl.data.rounds import LeftOut
 from benchctl.recipes.groups import ComparedArm
@@ -253,6 +255,8 @@ class Losslessness(Result):
     replay: ArmReplay | None = None
     """`None`: nothing has tried to replay its answers."""
     scope: Scope | None = None
+    validity: Validity | None = None
+    """`None`: no request asks for a form of its answer."""
 
     @property
     def replayed(self) -> ArmReplay | None:
@@ -571,6 +575,8 @@ class Analysis(Result):
     """What drafts left out of the model, of a run with traces; else left out."""
     accuracy: Accuracy | None = None
     """Of a suite whose prompts carry their answers; else left out."""
+    thinking: list[Thinking] | None = None
+    """Of answers that think; else left out."""
     breakeven: BreakEven | None = None
     """Of a run with arms of synthetic acceptance."""
     answer_lengths: list[AnswerLength] = Field(default_factory=list)
@@ -612,5 +618,5 @@ class Analysis(Result):
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
-        absent = {name for name in ("accuracy", "left_out", "sweep") if getattr(self, name) is None}
+        absent = {name for name in ("accuracy", "left_out", "thinking", "sweep") if getattr(self, name) is None}
         return {name: value for name, value in document.items() if name not in absent}

@@ -11,7 +11,7 @@ from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.score.session import Verified
 from benchctl.reports.json_output import print_json
-from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
+from benchctl.reports.tables.output import OUTPUT_TONE, divergences, validity, verdict_counts
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
 from benchctl.words import sweep as sweep_words
@@ -96,6 +96,12 @@ def print_tables(run: RunData, verified: Verified) -> None:
         )
         further = f" {count} more divergences: --json lists all." if count else ""
         out.say(f"{table.note}{further}".strip(), "dim")
+        out.say()
+    forms = validity(verdicts)
+    if forms.rows:
+        out.say(forms.title, "bold")
+        out.table(forms)
+        out.say(forms.note, "dim")
         out.say()
     _print_next(out, run, verdicts)
     out.say(f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}", whole=True)

@@ -28,7 +28,7 @@ def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: R
     files = [[file.sha256 for file in model.files] for model in models]
     return canonical_sha256(
         {
-            "prompts": [prompt.model_dump(exclude={"constrained", "answer"}) for prompt in prompts],
+            "prompts": [prompt.model_dump(exclude={"constrained", "answer", "rules"}) for prompt in prompts],
             # Keys that are not set are left out, so that older runs keep the same hash.
             "sampling": recipe.sampling.model_dump(exclude={*CONSTRAINTS}) | recipe.sampling.constraints,
             "models": files,

@@ -14,6 +14,7 @@ from benchctl.data.cell import Cell
 from benchctl.data.digests import FileDigest
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.prompts.answers import Answer
+from benchctl.prompts.rules import Rules
 from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, recipe_arm, with_baselines
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.recipes.speculation import takes_draft
@@ -134,10 +135,12 @@ class PromptIdentity(Part):
     sha256: str
     """The SHA-256 of the prompt as the suite has it. The rendered text's hash is in the records."""
     constrained: str | None = None
-    """The key of its request that constrains the answers (`response_format`, `tools`). Scores of the target without
-    that constraint show nothing."""
+    """The key of its request that constrains the answers (`response_format`, `grammar`, …). Scores of the target
+    without that constraint show nothing."""
     answer: Answer | None = None
     """The right answer, where the suite has it."""
+    rules: Rules | None = None
+    """What the form of its answer must be."""
 
 
 class MachineIdentity(Part):

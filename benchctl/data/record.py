@@ -80,7 +80,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     token_sha: str | None = None
     token_gap: str | None = None
     """Why `token_ids` is absent although the request succeeded; `None` when the ids are complete."""
+    logprobs: list[float | None] | None = None
+    """Where the request asked for them, the log probabilities in nats that came with the tokens, in order; `None` for a
+    token that was listed without a likeliest one beside it: the server computed none."""
     finish_reason: FinishReason | None = None
+    reasoning_tokens: Count | None = None
+    """Where its text has a `</think>`, or its server sends reasoning apart: the tokens up to there, to the round."""
+    reasoning_s: float | None = None
+    """From the first token to the last of these at the client."""
+    reasoning_chars: Count | None = None
+    """How many characters at the beginning of `content` the server sent apart, as `reasoning_content`."""
     sent_s: float | None = None
     """From the start of the cell's measuring to when the request was sent, or in an open loop should have been."""
     late_s: float | None = None

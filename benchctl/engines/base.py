@@ -76,6 +76,8 @@ class Rendered:
     """Empty where the engine does not report how it tokenizes."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further fields of its request, such as the schema of the answer."""
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """What the prompt sets in place of the recipe's sampling, by its keys."""
 
     @property
     def sha256(self) -> str:
@@ -134,6 +136,12 @@ class Completion:
     """`benchctl.data.record.Record.text_events`."""
     cached_tokens: int | None = None
     """Tokens of the prompt that the engine took from its cache; `None` where it does not report them."""
+    logprobs: tuple[float | None, ...] | None = None
+    """`benchctl.data.record.Record.logprobs`."""
+    thought: tuple[int, float] | None = None
+    """Where its thinking ended, in tokens and seconds from the first token."""
+    reasoned: int | None = None
+    """`benchctl.data.record.Record.reasoning_chars`."""
 
     @property
     def after_first(self) -> int | None:

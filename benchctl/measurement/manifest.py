@@ -34,6 +34,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
             sha256=prompt_sha256(item.prompt),
             constrained=item.constrained,
             answer=item.prompt.answer,
+            rules=item.prompt.rules,
         )
         for item in prepared.prompts
     ]

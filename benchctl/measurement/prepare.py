@@ -20,8 +20,8 @@ from benchctl.models.sources import ModelSearch
 from benchctl.permissions import permit, permit_program, permit_tool
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite
-from benchctl.prompts.suite import IMAGES, PromptItem
-from benchctl.recipes.adapters import adapter_of, lossy_settings
+from benchctl.prompts.suite import IMAGES, Prompt, PromptItem
+from benchctl.recipes.adapters import adapter_of, lossy_settings, registered
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import SPECULATION_TYPES
@@ -186,14 +186,13 @@ def _in_setup(name: str | None) -> Iterator[None]:
 
 def _sendable(prompts: Sequence[PromptItem], capabilities: Capabilities) -> tuple[PromptItem, ...]:
     """Return the prompts with what constrains their answers. Raises UsageError for what this engine is not sent."""
-    sent_fields = capabilities.request_fields
-    takes_calls = "tools" in sent_fields
+    adapter = registered().adapters.get(capabilities.kind)
+    sent_fields = capabilities.request_fields | {"seed"} | (adapter.sampling if adapter else frozenset())
     for item in prompts:
         calls = {"tool_calls": item.prompt.calls} if item.prompt.calls else {}
         calls |= {IMAGES: ()} if item.prompt.images else {}
-        for name, value in (item.prompt.request | calls).items():
-            by_default = takes_calls and (name == "tool_calls" or (name == "tool_choice" and value == "auto"))
-            if name not in sent_fields and not by_default:
+        for name, value in (item.prompt.sent | calls).items():
+            if not _takes(sent_fields, name, value, item.prompt):
                 shown = f"`{name}: {value}`" if isinstance(value, str) else f"`{name}`"
                 raise UsageError(
                     f"{shown} cannot be sent to this engine ({capabilities.kind})",
@@ -205,6 +204,15 @@ def _sendable(prompts: Sequence[PromptItem], capabilities: Capabilities) -> tupl
         item.model_copy(update={"constrained": item.constrained or item.prompt.constraint(sent_fields)})
         for item in prompts
     )
+
+
+def _takes(sent_fields: frozenset[str], name: str, value: object, prompt: Prompt) -> bool:
+    """Whether an engine is sent a key of a prompt. A forced call may be sent as the schema of the answer."""
+    if name == "regex" and prompt.grammar is not None:
+        return True  # the grammar says the same
+    if name == "tool_choice" and value != "none":
+        name = "tools" if value == "auto" else "response_format"
+    return name in sent_fields or (name == "tool_calls" and "tools" in sent_fields)
 
 
 def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord
 from benchctl.data.counts import steps_contradiction
@@ -14,6 +15,8 @@ from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Serv
 from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError
 from benchctl.machine.monitor import EngineMemory, read_engine_memory
+
+Value = TypeVar("Value", int, float | None)
 
 
 def now() -> str:
@@ -62,6 +65,10 @@ def answer_fields(done: Completion) -> dict[str, object]:
         "token_ids": _listed(ids),
         "token_sha": None if ids is None else sha256_tokens(ids),
         "token_gap": done.token_gap,
+        "logprobs": _listed(done.logprobs),
+        "reasoning_tokens": None if done.thought is None else done.thought[0],
+        "reasoning_s": None if done.thought is None else done.thought[1],
+        "reasoning_chars": done.reasoned,
     }
 
 
@@ -127,5 +134,5 @@ def _target_steps(done: Completion) -> list[list[int]] | None:
     return [list(step) for step in ledger.target_steps]
 
 
-def _listed(values: tuple[int, ...] | None) -> list[int] | None:
+def _listed(values: tuple[Value, ...] | None) -> list[Value] | None:
     return None if values is None else list(values)

@@ -69,6 +69,7 @@ class _Request:
 
     record: Record
     prompt: Rendered
+    sampling: Sampling
 
 
 def render(engine: Renders, prompt: Prompt, length: int | None, text: str) -> Rendered:
@@ -84,7 +85,8 @@ def render(engine: Renders, prompt: Prompt, length: int | None, text: str) -> Re
         return tokens
 
     try:
-        return engine.render(prompt if length is None else fitted(prompt, length, text, count))
+        rendered = engine.render(prompt if length is None else fitted(prompt, length, text, count))
+        return replace(rendered, sampling=prompt.sampling) if prompt.sampling else rendered
     except ContextError as error:
         raise EngineError(f"The prompt cannot have this context length: {error}.", kind="http") from None
 
@@ -103,9 +105,9 @@ class MeasuredCell(EngineCell):
         """Tokens drafted in all answers, warm-ups included; `None` while the engine reports none."""
         self._records: list[Record] = []
         """The records of this process, without texts and token ids."""
-        self._first: tuple[Record, Rendered] | None = None
+        self._first: tuple[Record, Rendered, Sampling] | None = None
         """Its first answer."""
-        self._without_ids: list[tuple[Record, Rendered, Completion]] = []
+        self._without_ids: list[tuple[Record, Rendered, Sampling, Completion]] = []
         self._began = 0.0
         """When its first request was about to be sent, in seconds of `time.perf_counter`; 0 before."""
         self._aborted = self._crashed = False
@@ -176,8 +178,8 @@ class MeasuredCell(EngineCell):
 
     def complete(self, server: Server) -> int | None:
         """Fetch token ids that streams lacked, once nothing is timed any more; a second line replaces the record."""
-        for record, rendered, completion in self._without_ids:
-            ids = server.recover_token_ids(rendered, self._sampling, completion)
+        for record, rendered, sampling, completion in self._without_ids:
+            ids = server.recover_token_ids(rendered, sampling, completion)
             if ids is not None:
                 fields = {"token_ids": list(ids), "token_sha": sha256_tokens(ids), "token_gap": None}
                 self._writer.append(record.changed(**fields))
@@ -190,9 +192,7 @@ class MeasuredCell(EngineCell):
             return
         engine, types = self.context.recipe.parts[arm.setup].engine, arm.speculation.types if arm.speculation else ()
         exact = is_greedy(self._sampling) and repeats(engine, types)
-        self.stored.canary, completion = ask_again(
-            server, *self._first, self._sampling, exact=exact, requests=self.answers - 1
-        )
+        self.stored.canary, completion = ask_again(server, *self._first, exact=exact, requests=self.answers - 1)
         if completion is not None:
             self._count(completion)
 
@@ -204,7 +204,8 @@ class MeasuredCell(EngineCell):
         except EngineError as failure:
             self._fail(record, failure)
             return None
-        return _Request(record.changed(prompt_sha=rendered.sha256), rendered)
+        sampling = self._sampling.model_copy(update=rendered.sampling)
+        return _Request(record.changed(prompt_sha=rendered.sha256), rendered, sampling)
 
     async def _measure(self, request: _Request, due: float | None = None, on_tokens: Progress | None = None) -> None:
         """Send a request, wait for its answer and keep it. `due`: seconds of `time.perf_counter`.
@@ -214,7 +215,7 @@ class MeasuredCell(EngineCell):
         self.context.progress.request_sent(self.plan, request.record.task, request.record.prompt_idx)
         record, sent = request.record.changed(started_at=now()), time.perf_counter()
         try:
-            completion = await self._server.complete(request.prompt, self._sampling, on_tokens)
+            completion = await self._server.complete(request.prompt, request.sampling, on_tokens)
         except EngineError as failure:
             self._fail(record.changed(**self._sending(sent, due)), failure)
             return
@@ -226,9 +227,9 @@ class MeasuredCell(EngineCell):
         self._name_refusal(record)
         self._count(completion)
         self.answers += 1
-        self._first = self._first or (record, request.prompt)
+        self._first = self._first or (record, request.prompt, request.sampling)
         if completion.token_gap is not None:
-            self._without_ids.append((record, request.prompt, completion))
+            self._without_ids.append((record, request.prompt, request.sampling, completion))
         self.context.progress.answered(self.plan, completion)
 
     def _name_refusal(self, record: Record) -> None:

@@ -137,7 +137,9 @@ def _answered(
         warm_up(server, sampling)
         begins = log.stat().st_size
         for item in items:
-            done = asyncio.run(server.complete(server.render(item.prompt), sampling))
+            done = asyncio.run(
+                server.complete(server.render(item.prompt), sampling.model_copy(update=item.prompt.sampling))
+            )
             tokens += done.after_first or 0
             seconds += done.decode_s
     command = [home_relative(word) for word in launch.argv]

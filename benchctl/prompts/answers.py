@@ -60,14 +60,14 @@ class Answer(BaseModel):
         if self.kind == "exact" and not _plain(self.value):
             raise ValueError("an exact answer has a letter or digit")
         if self.kind == "regex":
-            _matcher(self.value)
+            check_expression(self.value)
         return self
 
     def is_given_by(self, text: str, *, cut: bool = False) -> bool:
         """Whether a text gives this answer; `cut`: it was cut off, so that its last words are not its last."""
         text = text.rpartition("</think>")[2][-READ:]
         if self.kind == "regex":
-            return _found(self.value, text)
+            return matches(self.value, text)
         text = _LATEX.sub("", text.replace("{,}", ","))
         marked = _marked(text)
         if self.kind == "choice":
@@ -122,7 +122,13 @@ def _matcher(pattern: str) -> TypeAdapter[str]:
         raise ValueError(f"this is no regular expression that Rust's engine takes: {reason}") from None
 
 
-def _found(pattern: str, text: str) -> bool:
+def check_expression(pattern: str) -> None:
+    """Raise ValueError for what is no regular expression of Rust's, or one that takes too long to compile."""
+    _matcher(pattern)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether an expression is found in a text, in time in proportion to it. Raises ValueError for what is none."""
     try:
         _matcher(pattern).validate_python(text.encode("utf-8", "replace").decode())
     except ValidationError:

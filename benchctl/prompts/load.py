@@ -20,7 +20,7 @@ from benchctl.prompts.formats import FORMATS
 from benchctl.prompts.images import with_images
 from benchctl.prompts.questions import Questions, plain, read_questions
 from benchctl.prompts.row_files import as_utf8, parse_json
-from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
+from benchctl.prompts.suite import SENT_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, did_you_mean, path_text
 from benchctl.recipes.schema import Name
 from benchctl.recipes.translate import translate
@@ -95,7 +95,7 @@ class Suite:
 
 def prompt_sha256(prompt: Prompt) -> str:
     """Return the SHA-256 of a prompt: canonical JSON of all that is sent, so without the reference answer."""
-    content = prompt.model_dump(mode="json", include={"messages", "prompt", *REQUEST_FIELDS}, exclude_none=True)
+    content = prompt.model_dump(mode="json", include={"messages", "prompt", *SENT_FIELDS}, exclude_none=True)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 

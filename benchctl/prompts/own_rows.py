@@ -17,29 +17,44 @@ from pydantic import ConfigDict
 
 from benchctl.prompts.answers import Answer
 from benchctl.prompts.row import Fields, Question, Reference, Row, RowError, Text
-from benchctl.prompts.suite import REQUEST_FIELDS, Message
+from benchctl.prompts.suite import SENT_FIELDS, Message
 from benchctl.prompts.turns import message_of, role_of, text_after, tools_of, unsent_keys
 from benchctl.recipes.problems import Plain, quoted
+from benchctl.recipes.schema import PENALTIES
 from benchctl.text import one_line
 
 NO_TASK = "prompts"
 """The task of a row that names none."""
 FORMS = ("prompt", "messages", "conversations", "conversation", "instruction")
 """The keys that hold a prompt: a row has one of them."""
-_KNOWN = {"id", "custom_id", "method", "url", "stream", "stream_options", "body", *REQUEST_FIELDS}
+_KNOWN = {"id", "custom_id", "method", "url", "stream", "stream_options", "body", *SENT_FIELDS}
 """What names a row, how a batch file has it sent, or is sent."""
 _REFUSED: dict[str, Plain] = {
-    **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")),
+    **dict.fromkeys(("stop_token_ids", "bad_words")),
     **dict.fromkeys(("functions", "function_call", "reasoning_effort", "thinking")),
     **dict.fromkeys(("chat_template", "documents", "suffix")),
     **dict.fromkeys(("add_generation_prompt", "parallel_tool_calls"), True),
     "continue_final_message": False,
-    **dict.fromkeys(("n", "best_of", "repetition_penalty", "repeat_penalty"), 1),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), 0),
+    **dict.fromkeys(("n", "best_of"), 1),
+    **dict.fromkeys(("min_p", "min_tokens"), 0),
 }
 """Keys of a request that change what is asked or may be answered and that no recipe has, with the value that does
 not."""
+_ALIASES = {
+    "repetition_penalty": "repeat_penalty",
+    **dict.fromkeys(("guided_regex", "structured_outputs.regex"), "regex"),
+    **dict.fromkeys(("guided_choice", "structured_outputs.choice"), "choice"),
+    **dict.fromkeys(("guided_grammar", "ebnf", "structured_outputs.grammar"), "grammar"),
+    **dict.fromkeys(("guided_json", "json_schema", "structured_outputs.json"), "response_format"),
+}
+"""Other servers' names of the keys of a request."""
+_NEUTRAL: dict[str, Plain] = {
+    "response_format": {"type": "text"},
+    "repeat_penalty": 1,
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), 0),
+    "logprobs": False,
+}
+"""Values of its keys that change nothing."""
 _OF_THE_PROMPT = {
     **dict.fromkeys(("input", "instructions", "history", "context", "passage"), "put it into the prompt"),
     "developer": "call it `system`",
@@ -81,8 +96,10 @@ class OwnRow(Row):
     def _question(self) -> Question:
         extra = {key: value for key, value in (self.model_extra or {}).items() if value is not None}
         judged = isinstance(self.answer, dict)
-        unsent = [key for key in extra if key not in _KNOWN]
-        request = {key: extra[key] for key in REQUEST_FIELDS if extra.get(key) not in (None, [], {}, {"type": "text"})}
+        unsent = [key for key in extra if key not in _KNOWN or (key in PENALTIES and extra[key] == _NEUTRAL[key])]
+        request = {
+            key: extra[key] for key in SENT_FIELDS if extra.get(key) not in (None, [], {}, "", _NEUTRAL.get(key))
+        }
         return Question(
             self.task or NO_TASK,
             self._content(),
@@ -109,6 +126,7 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
                 f"`{key}` changes the answer, and benchctl does not send it: leave it out; what all prompts share "
                 "is set in the recipe (sampling, engine.args)"
             )
+    row |= _renamed(row)
     forms = [key for key in FORMS if row.get(key) is not None]
     if not forms:
         keys = ", ".join(one_line(key, 40) for key in row if key != "body") or "none"
@@ -136,6 +154,29 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     if not turns:
         raise RowError(f"`{form}` is an empty list: there is nothing to ask")
     return row, form, turns
+
+
+def _renamed(row: Fields) -> Fields:
+    """Return the keys of a request by benchctl's names and forms, taken off the row where it has others."""
+    outputs = row.pop("structured_outputs", None)
+    inner = outputs if isinstance(outputs, dict) else {} if outputs is None else {"": outputs}
+    row |= {f"structured_outputs.{key}": value for key, value in inner.items() if value is not None}
+    renamed: Fields = {}
+    for key, name in _ALIASES.items():
+        if (value := row.pop(key, None)) in (None, "", {}, []):
+            continue
+        if row.get(name) not in (None, value):
+            raise RowError(f"`{key}` and `{name}` say the same thing differently: leave one of them out")
+        if name == "response_format":
+            value = {"type": "json_schema", "json_schema": {"name": "answer", "schema": value}}
+        renamed[name] = value
+    if unread := next((key for key in row if key.startswith("structured_outputs.")), None):
+        raise RowError(f"`{unread}` changes the answer, and benchctl does not send it: leave it out")
+    if isinstance(row.get("stop"), str):
+        renamed["stop"] = [row["stop"]] if row["stop"] else None
+    if isinstance(row.get("logprobs"), int):  # some count how many are listed beside each token
+        renamed["logprobs"] = bool(row["logprobs"]) or None
+    return renamed
 
 
 def _without_copies(row: Fields, forms: Sequence[str]) -> list[str]:

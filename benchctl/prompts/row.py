@@ -39,7 +39,7 @@ class Question:
     goes_on: bool = False
     """Whether the row has turns after the turn that is asked."""
     request: Mapping[str, Plain] = field(default_factory=dict)
-    """What is sent beside the messages, by `REQUEST_FIELDS`."""
+    """What is sent beside the messages, by `SENT_FIELDS`."""
     unsent: tuple[str, ...] = ()
     """Further keys of the row and of its turns."""
 

@@ -10,17 +10,26 @@ which the model sees as it is).
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from benchctl.prompts.answers import Answer
+from benchctl.prompts.answers import Answer, check_expression
+from benchctl.prompts.rules import Rules
 from benchctl.recipes.problems import value_at
+from benchctl.recipes.schema import CONSTRAINTS, LogitBias, Penalty
 
 IMAGES = "image_url"
 """What an engine that is sent images has among its `Capabilities.request_fields`."""
 REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwargs")
 """Keys of a prompt beside its messages that an engine is sent, by the names of OpenAI's chat API and its servers."""
+SAMPLING_FIELDS = ("seed", *CONSTRAINTS)
+"""Keys of a prompt that take the place of those of the recipe's `sampling`."""
+ANSWER_FIELDS = ("stop", "regex", "choice", "logprobs")
+"""Further keys of a prompt: where its answer ends, what it must be, what is listed beside it."""
+SENT_FIELDS = (*REQUEST_FIELDS, *SAMPLING_FIELDS, *ANSWER_FIELDS)
+_FORCES = ("response_format", "grammar", "regex", "choice")
+"""Keys that say what an answer must be."""
 
 
 class Message(BaseModel):
@@ -95,6 +104,21 @@ class Prompt(BaseModel):
     """`{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": …}}`."""
     chat_template_kwargs: dict[str, Any] | None = None
     """Variables of the chat template, such as `enable_thinking`."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(default=None, min_length=1, max_length=16)
+    """Texts at which the answer ends, before them."""
+    regex: str | None = Field(default=None, min_length=1)
+    """What the answer must match as a whole. Beside a `grammar` it says the same to benchctl and to other engines."""
+    choice: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(default=None, min_length=1)
+    """The answer is one of these."""
+    logprobs: Literal[True] | None = None
+    """Whether the log probability of every token is asked for."""
+    seed: int | None = Field(default=None, ge=0, le=2**31 - 1)
+    repeat_penalty: float | None = Field(default=None, gt=0, le=10)
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
+    grammar: str | None = Field(default=None, min_length=1)
+    """What the answer must be, in GBNF."""
     reference: str | None = None
     """An expected answer, for reading; benchctl never scores with it."""
     answer: Answer | None = None
@@ -116,10 +140,59 @@ class Prompt(BaseModel):
         return self.model_dump(mode="json", include=set(REQUEST_FIELDS), exclude_none=True)
 
     @property
+    def forces_call(self) -> bool:
+        """Whether the answer must be a call of a tool."""
+        return self.tool_choice not in (None, "auto", "none")
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What it sets in place of the recipe's sampling."""
+        return {key: value for key in SAMPLING_FIELDS if (value := getattr(self, key)) is not None}
+
+    @property
+    def call_schema(self) -> dict[str, Any] | None:
+        """JSON Schema of a call that `tool_choice` forces: an object of `name` and `arguments`; `None` without it."""
+        return _call_schema(self._callable) if self.forces_call and self._callable else None
+
+    @property
+    def _callable(self) -> dict[str, dict[str, Any]]:
+        """The schemas of the arguments of the tools that may be called, by name."""
+        named = value_at(self.tool_choice, ("function", "name"))
+        functions = [value_at(tool, ("function",)) for tool in self.tools or ()]
+        schemas = {
+            str(function.get("name")): function.get("parameters") or {"type": "object"}
+            for function in functions
+            if isinstance(function, dict)
+        }
+        return {name: schema for name, schema in schemas.items() if named in (None, name)}
+
+    @property
+    def rules(self) -> Rules | None:
+        """What its answer must keep; `None` where that is nothing."""
+        form = self.response_format
+        schema = None if form is None else value_at(form, ("json_schema", "schema")) or {"type": "object"}
+        rules = Rules(
+            answer_schema=schema,
+            regex=self.regex,
+            choice=self.choice,
+            grammar=self.grammar is not None,
+            stop=self.stop or (),
+            tools={} if self.tool_choice == "none" else self._callable,
+            forced=self.forces_call,
+            logprobs=bool(self.logprobs),
+        )
+        return None if rules == Rules() else rules
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """All that an engine is sent of it beside its text, by `SENT_FIELDS`."""
+        return self.model_dump(mode="json", include=set(SENT_FIELDS), exclude_none=True)
+
+    @property
     def problem(self) -> str | None:
         """What in those cannot be sent to any engine, as a sentence; `None` where nothing."""
         try:
-            json.dumps([self.calls, *(getattr(self, name) for name in REQUEST_FIELDS)], allow_nan=False)
+            json.dumps([self.calls, *(getattr(self, name) for name in SENT_FIELDS)], allow_nan=False)
             request = self.request
         except (TypeError, ValueError, RecursionError):
             return "its request cannot be sent as JSON: it is nested too deeply, or has a value such as NaN."
@@ -127,6 +200,17 @@ class Prompt(BaseModel):
             return f"`{next(iter(request))}` needs `messages`: it belongs to a chat."
         if self.tool_choice is not None and self.tools is None:
             return "`tool_choice` needs `tools` to choose from."
+        if self.forces_call and not self._callable:
+            return "`tool_choice` names a function that is not among `tools`."
+        if self.regex is not None:
+            try:
+                check_expression(self.regex)
+            except ValueError as error:
+                return f"`regex`: {error}."
+        forcing = [key for key in _FORCES if getattr(self, key) is not None]
+        forcing += ["tool_choice"] if self.forces_call else []
+        if len(forcing) > 1 and forcing != ["grammar", "regex"]:
+            return f"`{forcing[0]}` and `{forcing[1]}` both say what the answer must be: leave one of them out."
         form = self.response_format
         by_schema = value_at(form, ("type",)) == "json_schema"
         if by_schema and isinstance(value_at(form, ("json_schema", "schema")), dict):
@@ -141,14 +225,27 @@ class Prompt(BaseModel):
     def constraint(self, sent_fields: frozenset[str]) -> str | None:
         """Return the key that may keep the model from its likeliest tokens, or that no scorer reads; else `None`.
 
-        `sent_fields`: of `REQUEST_FIELDS`, what the engine takes. With `tool_choice` it sees to calls of tools itself.
+        `sent_fields`: what the engine takes. With `tool_choice` it sees to calls of tools itself.
         """
         if self.images:
             return IMAGES
-        if self.response_format is not None:
-            return "response_format"
-        calls = self.tools is not None and self.tool_choice != "none" and "tool_choice" in sent_fields
-        return "tools" if calls else None
+        key = next((key for key in (*_FORCES, *CONSTRAINTS) if getattr(self, key)), None)
+        free = self.tools is not None and self.tool_choice != "none" and "tool_choice" in sent_fields
+        return key or ("tools" if free or self.forces_call else None)
+
+
+def _call_schema(tools: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "arguments": schema},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, schema in tools.items()
+    ]
+    shared = {name: part for schema in tools.values() for name, part in schema.get("$defs", {}).items()}
+    return (calls[0] if len(calls) == 1 else {"anyOf": calls}) | ({"$defs": shared} if shared else {})
 
 
 class PromptItem(BaseModel):

@@ -209,6 +209,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
             fold("Tokens per second by task", "throughput", speed.throughput(analysis)),
             fold("By length of the answer", "", speed.answer_lengths(analysis)),
             fold("Acceptance", "acceptance", speed.acceptance(analysis), speed.by_position(analysis)),
+            fold("Inside and outside of thinking", "", speed.thinking(analysis)),
             fold("Cost of a round", "payoff", speed.costs(analysis)),
             fold("Where a round's time goes", "rounds tokens-per-time widths", rounds.round_splits(analysis),
                  rounds.forecasts(analysis), sentences=rounds.round_statements(analysis)),
@@ -226,6 +227,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
                      f"{scores.places_alike} of {scores.places_decoded} positions."
                      for scores in (part.scores for part in parts_of(run)) if scores is not None and scores.decoded
                  ]),
+            fold("Answers under constraints", "", output.validity(analysis.losslessness)),
             fold("Correct answers", "", output.accuracy(analysis)),
             fold("Which answers repeat in every block", "", output.consistency(analysis)),
         ],

@@ -164,6 +164,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "action": advice_words.action(analysis, decided) if decided else "",
         "what_to_run": to_run if choices else None,
         "additions": {} if outcome.disturbed else {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "validity": output.validity(analysis.losslessness),
         "accuracy": output.accuracy(analysis),
         "experiment": experiment,
         "to_measure": experiment_words.sentence(experiment) if experiment else "",

@@ -14,6 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from benchctl.analysis.losslessness import Validity
 from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_results import UnitCost
 from benchctl.data.store import RunData
@@ -22,7 +23,7 @@ from benchctl.reports.columns import Column, Table
 from benchctl.reports.figures.draw import draw_all
 from benchctl.reports.json_output import json_text
 from benchctl.reports.tables.breakeven import needs_table, points_table
-from benchctl.reports.tables.output import accuracy, answers, replays
+from benchctl.reports.tables.output import accuracy, answers, replays, validity
 from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, unit_costs
 from benchctl.reports.tables.speed import (
     acceptance,
@@ -31,6 +32,7 @@ from benchctl.reports.tables.speed import (
     decode_rates,
     resources,
     speedups,
+    thinking,
     throughput,
 )
 from benchctl.reports.tables.sweep import by_axis, conditions
@@ -136,12 +138,17 @@ def _file_name(text: str) -> str:
     return name[:100] or "unnamed"
 
 
+def _validity(analysis: Analysis) -> Table[Validity]:
+    return validity(analysis.losslessness)
+
+
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [
         table(analysis) for table in (speedups, acceptance, answers, decode_rates, throughput, costs)
     ]
-    of_some = (accuracy, replays, answer_lengths, resources, round_splits, _unit_costs, forecasts, left_out)
+    of_answers = (_validity, accuracy, thinking, replays, answer_lengths)
+    of_some = (*of_answers, resources, round_splits, _unit_costs, forecasts, left_out)
     tables += [rendered for table in of_some if (rendered := table(analysis)).rows]
     if analysis.breakeven is not None:
         tables += [needs_table(analysis.breakeven), points_table(analysis.breakeven)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.losslessness import TIMES_BEHIND
 from benchctl.text import first, plural
+from benchctl.words import validity
 from benchctl.words.sweep import OVERLAPPING, SAMPLED
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ PROMPTS = {
     "never-by-noise": "No noise of the target does that: its own answers never do.",
     "constrained": "The answers differ, and `{constraint}` constrains them: what the target scores without that "
     "constraint does not show which of them is its own.",
+    "invalid-alone": "The answer does not keep the form that its request asks for, and the target's own does.",
     "replayed": "The answers differ, and every token of the arm's is the target's likeliest in the arm's own batches.",
     "degenerate-target": "The target's own answer is degenerate: it {fault}; the arm's differs.",
     "degenerate-alike": "The target's own answer is degenerate: it {fault}.",
@@ -350,8 +352,13 @@ def _lossy(values: dict[str, Any], _: Losslessness) -> str:
     return f"Lossy by design: {values['settings']}; {output}.{equal}"
 
 
+def _invalid(_: dict[str, Any], judged: Losslessness) -> str:
+    return "" if judged.validity is None else validity.violation(judged.validity)
+
+
 _ARMS: dict[str, Callable[[dict[str, Any], Losslessness], str]] = {
     "differing": _differing,
+    "invalid": _invalid,
     "identical": _identical,
     "undetermined": _undetermined,
     "widths": _widths,

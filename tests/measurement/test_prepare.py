@@ -15,6 +15,7 @@ from benchctl.errors import UsageError
 from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.prepare import _sendable, prepare
 from benchctl.prompts.answers import Answer
+from benchctl.prompts.rules import Rules
 from benchctl.prompts.suite import Message, Prompt, PromptItem
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import CONSTRAINTS, Recipe, Sampling
@@ -78,22 +79,26 @@ def test_what_an_engine_is_not_sent_is_refused_with_its_line_and_the_rest_is_sai
         {"prompt": "hello", "max_tokens": 5},
         {"prompt": "hello", "tools": [WEATHER]},
         {"prompt": "hello", "response_format": {"type": "json_object"}, "answer": {"kind": "numeric", "value": "4"}},
+        {"prompt": "hello", "tools": [WEATHER], "tool_choice": "required", "stop": "x"},
+        {"prompt": "hello", "grammar": "root ::= [a]", "regex": "a", "seed": 3},
     ]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     prepared = prepare(recipe, recipe_folder=tmp_path)
     (warning,) = prepared.warnings
-    assert warning.startswith("mine.jsonl: In 1 of 3 prompts keys are not sent (max_tokens)")
+    assert warning.startswith("mine.jsonl: In 1 of 5 prompts keys are not sent (max_tokens)")
     manifest = new_manifest(prepared, ["benchctl"])
-    assert [prompt.constrained for prompt in manifest.prompts] == [None, None, "response_format"]
-    assert len({prompt.sha256 for prompt in manifest.prompts}) == 3
-    assert [prompt.answer and prompt.answer.value for prompt in manifest.prompts] == [None, None, "4"]
-    rows[1]["tool_choice"] = "required"
-    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(UsageError) as refused:
-        prepare(recipe, recipe_folder=tmp_path)
-    assert refused.value.where == "mine.jsonl:2"
-    assert "`tool_choice: required`" in refused.value.what
-    assert "llama.cpp" in refused.value.what
+    assert [prompt.constrained for prompt in manifest.prompts] == [None, None, "response_format", "tools", "grammar"]
+    assert [bool(prompt.rules) for prompt in manifest.prompts] == [False, True, True, True, True]
+    assert len({prompt.sha256 for prompt in manifest.prompts}) == 5
+    assert [prompt.answer and prompt.answer.value for prompt in manifest.prompts] == [None, None, "4", None, None]
+    for key, value, shown in (("tool_choice", "none", "`tool_choice: none`"), ("regex", "a", "`regex: a`")):
+        changed = [rows[0], rows[1] | {key: value}]
+        (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, changed)))
+        with pytest.raises(UsageError) as refused:
+            prepare(recipe, recipe_folder=tmp_path)
+        assert refused.value.where == "mine.jsonl:2"
+        assert shown in refused.value.what
+        assert "llama.cpp" in refused.value.what
 
 
 def test_calls_of_tools_need_an_engine_that_takes_tools() -> None:
@@ -112,7 +117,9 @@ def test_the_workload_is_that_of_runs_before_requests_had_fields() -> None:
     sampling = Sampling()
     recipe = Recipe.model_construct(sampling=sampling)
     answer = Answer(kind="exact", value="x")
-    prompt = PromptIdentity(task="code", prompt_idx=0, sha256="0" * 64, constrained="tools", answer=answer)
+    prompt = PromptIdentity(
+        task="code", prompt_idx=0, sha256="0" * 64, constrained="tools", answer=answer, rules=Rules()
+    )
     before = {"prompts": [{"task": "code", "prompt_idx": 0, "sha256": "0" * 64}], "models": []}
     assert workload_sha256(recipe, [prompt]) == canonical_sha256(
         before | {"sampling": sampling.model_dump(exclude={*CONSTRAINTS})}

@@ -116,7 +116,7 @@ def test_an_answer_to_a_tool_is_asked_for(tmp_path: Path) -> None:
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 REQUEST = {
     "tools": [WEATHER],
-    "tool_choice": {"type": "function", "function": {"name": "weather"}},
+    "tool_choice": "none",
     "response_format": {
         "type": "json_schema",
         "json_schema": {"name": "x", "schema": {"type": "object", "title": None}},
@@ -138,6 +138,26 @@ def test_what_belongs_to_the_request_is_kept_and_is_part_of_the_prompts_identity
     assert len({prompt_sha256(prompt) for prompt in suite.tasks["mine"]}) == 3
 
 
+def test_settings_of_a_row_are_read_by_the_names_that_servers_give_them(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"stop": "x", "seed": 3, "repetition_penalty": 1.2, "logit_bias": {"5": -1}},
+        {"guided_json": {"type": "null"}, "logprobs": 5},
+        {"structured_outputs": {"choice": ["a", "b"]}},
+        {"ebnf": "root ::= [a]", "regex": "a", "logprobs": False},
+    ]
+    suite = loaded(tmp_path, "mine.jsonl", "".join(json.dumps({"prompt": "hello", **row}) + "\n" for row in rows))
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "null"}}}
+    assert [prompt.sent for prompt in suite.tasks["mine"]] == [
+        {"stop": ["x"], "seed": 3, "repeat_penalty": 1.2, "logit_bias": {"5": -1.0}},
+        {"response_format": form, "logprobs": True},
+        {"choice": ["a", "b"]},
+        {"grammar": "root ::= [a]", "regex": "a"},
+    ]
+    assert suite.tasks["mine"][0].sampling == {"seed": 3, "repeat_penalty": 1.2, "logit_bias": {5: -1.0}}
+    assert len({prompt_sha256(prompt) for prompt in suite.tasks["mine"]}) == 4
+    assert suite.notes == ()
+
+
 NESTED: dict[str, Any] = {}
 for _ in range(300):
     NESTED = {"a": NESTED}
@@ -146,8 +166,13 @@ for _ in range(300):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"stop": ["\n"]}, "`stop` changes the answer, and benchctl does not send it"),
-        ({"logit_bias": {"5": 1}}, "`logit_bias` changes the answer"),
+        ({"stop_token_ids": [2]}, "`stop_token_ids` changes the answer, and benchctl does not send it"),
+        ({"structured_outputs": {"json_object": True}}, "`structured_outputs.json_object` changes the answer"),
+        ({"guided_regex": "a", "regex": "b"}, "`guided_regex` and `regex` say the same thing differently"),
+        ({"regex": "(a"}, "`regex`: this is no regular expression"),
+        ({"choice": ["a"], "response_format": {"type": "json_object"}}, "both say what the answer must be"),
+        ({"logit_bias": {"one": 1}}, "expected `logit_bias` as in a request"),
+        ({"tools": [WEATHER], "tool_choice": {"function": {"name": "x"}}}, "not among `tools`"),
         ({"n": 2}, "`n` changes the answer"),
         ({"parallel_tool_calls": False}, "`parallel_tool_calls` changes the answer"),
         ({"tools": "weather"}, "expected `tools` as in a request"),

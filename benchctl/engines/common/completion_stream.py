@@ -19,7 +19,7 @@ from benchctl.data.record import FinishReason
 from benchctl.engines.base import Completion, Ledger
 from benchctl.engines.common.http import Streamed
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import AnswerReader
+from benchctl.engines.common.stream import END_OF_THINKING, AnswerReader
 from benchctl.engines.common.wire import TokenId, count_in, ids_in, protocol_error
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
@@ -49,6 +49,12 @@ class StreamedAnswer:
     """The text that came at `ttft_s`."""
     text_events: int | None = None
     """`benchctl.data.record.Record.text_events`."""
+    logprobs: tuple[float | None, ...] = ()
+    """`benchctl.data.record.Record.logprobs`."""
+    thought: tuple[int, float] | None = None
+    """Where thinking ended, in tokens and seconds from the first token."""
+    reasoned: int = 0
+    """Characters of the text that the server sent apart as reasoning."""
     received: int = 2**53
     """Bytes of the stream; no count of its tokens can be higher."""
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +105,9 @@ def completed(streamed: Streamed[AnyAnswer], ledger: Ledger) -> Completion:
         sent_at=streamed.sent_at,
         burst_gaps_s=streamed.burst_gaps_s,
         text_events=answer.text_events,
+        logprobs=answer.logprobs or None,
+        thought=answer.thought,
+        reasoned=answer.reasoned or None,
         cached_tokens=answer.cached_tokens,
         engine_prompt_s=None,
         engine_decode_s=None,
@@ -116,6 +125,7 @@ class _Delta(msgspec.Struct):
 class _Choice(msgspec.Struct):
     index: int = 0
     text: str | None = None
+    logprobs: None = None
     delta: _Delta | None = None
     token_ids: list[TokenId] | None = None
     finish_reason: None = None
@@ -145,6 +155,9 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._most_pieces = _PIECES_A_TOKEN * self.most_tokens
         self._pieces: list[str] = []
         self._ids: list[int] = []
+        self._logprobs: list[float | None] = []
+        self._reasoned = 0
+        """Characters that were sent apart as reasoning."""
         self._first_pieces = self._tool_pieces = 0
         self._usage: Mapping[str, Any] = {}
         self._extra: dict[str, Any] = {}
@@ -162,7 +175,9 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             return
         piece, delta = choice.text or "", choice.delta
         if delta is not None:
-            piece = (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
+            reasoning = delta.reasoning_content or delta.reasoning or ""
+            self._reasoning(reasoning, delta.content)
+            piece = reasoning + (delta.content or "")
         ids = choice.token_ids or (event.verbose.tokens if event.verbose else ())
         if piece or ids:
             self._add(piece, ids)
@@ -173,6 +188,9 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             if choice.get("index"):
                 continue
             piece, fresh = _piece(choice), _ids(choice, event)
+            delta = choice.get("delta") or {}
+            self._reasoning(delta.get("reasoning_content") or delta.get("reasoning") or "", delta.get("content"))
+            self._logprobs += _logprobs(choice.get("logprobs"))
             if piece or fresh:
                 self._add(piece, fresh)
             self._tool_pieces += bool(piece and (choice.get("delta") or {}).get("tool_calls"))
@@ -187,10 +205,18 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             (name, value) for name, value in event.items() if name not in _STANDARD and value is not None
         )
 
+    def _reasoning(self, reasoning: str, content: str | None) -> None:
+        """Note what a chat sends apart as reasoning; the first content after it ends the thinking."""
+        if content and not reasoning and self._reasoned:
+            self.thinks_until_now()
+        self._reasoned += len(reasoning)
+
     def _add(self, piece: str, ids: Sequence[int]) -> None:
         self._pieces.append(piece)
         self._ids += ids
         self.tokens(len(ids) or 1)
+        if ">" in piece and END_OF_THINKING in "".join(self._pieces[-len(END_OF_THINKING) :]):
+            self.thinks_until_now()
         self._first_pieces += self.clock == self._first
         if self.count > self._most_pieces or len(self._ids) > self.most_ids:
             raise self.too_many(self.count)
@@ -217,10 +243,23 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             later_tokens=self.count - self.first_tokens,
             first_text="".join(self._pieces[: self._first_pieces]),
             text_events=sum(map(bool, self._pieces)) - self._tool_pieces,
+            logprobs=tuple(self._logprobs),
+            thought=self.thought if len(self._ids) == self.count else None,  # without ids, pieces of text were counted
+            reasoned=self._reasoned,
             received=self.received,
             usage=self._usage,
             extra=self._extra,
         )
+
+
+def _logprobs(listed: object) -> list[float | None]:
+    """Return the log probabilities of an event's tokens: `token_logprobs` of a completion, `content` of a chat."""
+    if not isinstance(listed, dict):
+        return []
+    values = listed.get("token_logprobs") or [token.get("logprob") for token in listed.get("content") or ()]
+    if not all(isinstance(value, int | float | None) for value in values):
+        raise TypeError("log probabilities are numbers")
+    return [None if value is None else float(value) for value in values]
 
 
 def _piece(choice: Mapping[str, Any]) -> str:

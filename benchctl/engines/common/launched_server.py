@@ -32,10 +32,14 @@ LaunchCause = Callable[[Sequence[str]], Reason | None]
 
 
 def check_tools(prompt: Prompt, text: object) -> str:
-    """Return a rendered prompt. Raises EngineError where it is no text, or its template dropped a tool or a call."""
+    """Return a rendered prompt. Raises EngineError where it is no text, or its template dropped a tool or a call.
+
+    A tool that must be called need not be in the text: the schema of the answer has it.
+    """
     if not isinstance(text, str):
         raise protocol_error("The engine did not return the prompt's text.")
-    for tool in (*(prompt.tools or ()), *prompt.calls):
+    tools = () if prompt.forces_call else prompt.tools or ()
+    for tool in (*tools, *prompt.calls):
         function = tool.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or name not in text:

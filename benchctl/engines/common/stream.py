@@ -31,6 +31,7 @@ OVERRUN = 64
 """So many tokens more than requested are still accepted where they come with their ids, since an engine may not cut a
 round of speculation at the limit. The comparison with the baseline shows such answers."""
 
+END_OF_THINKING = "</think>"
 BURST = 0.1
 """Tokens belong to one burst where the gap between them is shorter than this share of the answer's typical gap. The
 typical gap is the one above which half of the time passes."""
@@ -110,6 +111,8 @@ class AnswerReader(ABC, Generic[Answer]):
         """Tokens so far, or pieces of text where the server reports no ids."""
         self.first_tokens = 0
         """How many came at the time of the first."""
+        self.thought: tuple[int, float] | None = None
+        """Where thinking ended: tokens so far, and seconds from the first token to that one."""
         self._arrivals: list[float] = []
         """The times at which bytes with tokens were received."""
         self._first: float | None = None
@@ -203,6 +206,11 @@ class AnswerReader(ABC, Generic[Answer]):
             self._arrivals.append(now)
         if now == self._first:
             self.first_tokens += count
+
+    def thinks_until_now(self) -> None:
+        """Note that the thinking ended with the last tokens that came."""
+        if self.thought is None and self._first is not None and self._last is not None:
+            self.thought = self.count, self._last - self._first
 
     @property
     def ttft_s(self) -> float:

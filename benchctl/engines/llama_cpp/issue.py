@@ -7,14 +7,17 @@ from typing import Any
 
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.issue_form import BugForm, IssueForm, without_stream
-from benchctl.engines.llama_cpp.stream import answer_schema, completion_body
+from benchctl.engines.llama_cpp.stream import answer_settings, completion_body
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
 
 def request(prompt: Prompt, sampling: Sampling, cached: bool) -> tuple[str, dict[str, Any]]:
     """`/completion` for a raw prompt; for messages the chat route, which renders them by the same template."""
-    body = without_stream(completion_body((), sampling, stream=False, cached=cached), "prompt") | answer_schema(prompt)
+    settings = answer_settings(prompt)
+    if prompt.forces_call:  # to which the chat route sees itself
+        del settings["json_schema"]
+    body = without_stream(completion_body((), sampling, stream=False, cached=cached), "prompt") | settings
     if prompt.prompt is not None:
         return "/completion", {"prompt": prompt.prompt} | body
     chat = {key: value for key, value in EndpointTarget.chat(prompt).items() if key != "response_format"}

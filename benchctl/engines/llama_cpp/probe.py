@@ -15,6 +15,7 @@ from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import NoAnswerError, short_run, sibling_hashes
+from benchctl.engines.llama_cpp.stream import REQUEST_FIELDS
 from benchctl.errors import EngineError
 from benchctl.models.files import file_sha256
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES
@@ -219,7 +220,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
         build=(version["b1"] or version["b2"]) if version else None,
         commit=(version["c1"] or version["c2"]) if version else None,
         speculation_types=tuple(speculation),
-        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
+        request_fields=REQUEST_FIELDS,
         details={
             "dialect": flags.dialect,
             "has_synthetic": "--spec-synth-len" in flags,

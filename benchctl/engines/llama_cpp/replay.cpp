@@ -2,7 +2,8 @@
 //
 // It takes llama-server's command line, so that model, context and kernels are the same, and the recipe's sampling as
 // flags of that command line. Each line of its input is a request, each line of its output the result:
-//   {"prompt": [ids], "answer": [ids], "steps": [[drafted, accepted, ...], ...], "json_schema": {...} or absent}
+//   {"prompt": [ids], "answer": [ids], "steps": [[drafted, accepted, ...], ...]}
+// and where the request has settings of its own, these under their names in /completion ("json_schema", "grammar", …).
 //   {"tokens": [[index, likeliest, gap], ...]}, or {"error": "..."}
 // `tokens` has every token of the answer that the target's sampler does not choose in that step's row; `gap` is by how
 // many nats it prefers its own, null where the answer's token is forbidden. Input and output are stdin and stdout, or
@@ -103,6 +104,17 @@ struct replayer {
     // A schema of the request stands behind a grammar of all requests (server-schema.cpp).
     void make_samplers(const json & request) {
         auto chosen = params.sampling;
+        if (request.contains("samplers")) chosen.samplers = common_sampler_types_from_names(request["samplers"]);
+        chosen.seed            = request.value("seed", chosen.seed);
+        chosen.penalty_last_n  = request.value("repeat_last_n", chosen.penalty_last_n);
+        chosen.penalty_repeat  = request.value("repeat_penalty", chosen.penalty_repeat);
+        chosen.penalty_freq    = request.value("frequency_penalty", chosen.penalty_freq);
+        chosen.penalty_present = request.value("presence_penalty", chosen.penalty_present);
+        if (request.contains("logit_bias")) {
+            chosen.logit_bias = chosen.ignore_eos ? chosen.logit_bias_eog : std::vector<llama_logit_bias>();
+            for (const auto & pair : request["logit_bias"]) chosen.logit_bias.push_back({pair[0], pair[1]});
+        }
+        if (request.contains("grammar")) chosen.grammar = {COMMON_GRAMMAR_TYPE_USER, request["grammar"]};
         if (request.contains("json_schema") && chosen.grammar.empty()) {
             auto schema = common_json::parse(request["json_schema"].dump());
             if (schema.is_object() && schema.empty()) schema["type"] = "object";

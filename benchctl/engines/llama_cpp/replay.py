@@ -30,7 +30,7 @@ from benchctl.models.gguf_facts import experts_of
 from benchctl.models.gguf_header import read_header
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.options import IS_OPTION
-from benchctl.recipes.schema import Sampling
+from benchctl.recipes.schema import GREEDY, Sampling
 from benchctl.text import one_line
 
 SOCKET_VARIABLE = "LLAMA_REPLAY_SOCKET"
@@ -96,8 +96,20 @@ def sampling_args(sampling: Sampling) -> list[str]:
 class LlamaReplayer:
     """A running llama-replay; see `benchctl.engines.base.Replayer`."""
 
-    def __init__(self, program: Path, launch: Launch, log_path: Path, spec: LaunchedEngineSpec, evidence: str) -> None:
-        """Start `program` with the arguments of `launch`, and wait until it is ready. Raises EngineError."""
+    def __init__(
+        self,
+        program: Path,
+        launch: Launch,
+        log_path: Path,
+        spec: LaunchedEngineSpec,
+        evidence: str,
+        sampling: Sampling = GREEDY,
+    ) -> None:
+        """Start `program` with the arguments of `launch`, which set `sampling`, and wait until it is ready.
+
+        Raises EngineError.
+        """
+        self._sampling = sampling
         self._command = (str(program), *launch.command(0)[1:])
         self.evidence, self._timeout_s, self._unread = evidence, spec.request_timeout_s, b""
         access = make_access(by_socket=True)
@@ -133,8 +145,15 @@ class LlamaReplayer:
 
     def replay(self, prompt: Rendered, answer: Sequence[int], steps: Sequence[Sequence[int]]) -> list[ReplayedToken]:
         """Read an answer in its steps; return every token that the target does not choose. Raises EngineError."""
-        request = {"prompt": prompt.token_ids, "answer": list(answer), "steps": [list(step) for step in steps]}
+        request: dict[str, Any] = {
+            "prompt": prompt.token_ids,
+            "answer": list(answer),
+            "steps": [list(step) for step in steps],
+        }
         request |= prompt.settings
+        if prompt.sampling:
+            sampling = self._sampling.model_copy(update=prompt.sampling)
+            request |= {**constraints(sampling), "samplers": sampling.chain, "seed": sampling.seed}
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
@@ -203,7 +222,7 @@ def start_replayer(
     """Start `program` as the target of `launch`. Raises EngineError (`launch`, `health`)."""
     command = Launch((*launch.argv, *sampling_args(sampling)), launch.env)
     evidence = f"llama-replay with the command line and the libraries of the measured llama-server, commit {commit}"
-    replayer = LlamaReplayer(program, command, log_path, spec, evidence)
+    replayer = LlamaReplayer(program, command, log_path, spec, evidence, sampling)
     if not commit or not commit.startswith(replayer.commit[:7]):
         replayer.stop()
         raise EngineError(

@@ -47,7 +47,7 @@ from benchctl.engines.llama_cpp.stream import (
     LlamaAnswer,
     LlamaReader,
     agreeing_ids,
-    answer_schema,
+    answer_settings,
     check_echo,
     completion_body,
     filled_ids,
@@ -116,7 +116,7 @@ class LlamaServer(LaunchedServer):
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
         text = check_tools(prompt, prompt_text(self.http, prompt))
-        return Rendered(text, tokenize(self.http, text, special=True), answer_schema(prompt))
+        return Rendered(text, tokenize(self.http, text, special=True), answer_settings(prompt))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""

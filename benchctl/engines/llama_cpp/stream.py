@@ -9,6 +9,7 @@ come (`n_decoded += ids.size()` in tools/server/server-context.cpp of llama-cpp-
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import AnswerReader
+from benchctl.engines.common.stream import END_OF_THINKING, AnswerReader
 from benchctl.engines.common.wire import TokenId, count_in, ids_in, prompt_ids, protocol_error
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
@@ -96,6 +97,13 @@ class _Timings(msgspec.Struct, frozen=True, gc=False):
     draft_n: int = 0
 
 
+class _Listed(msgspec.Struct, frozen=True, gc=False):
+    """A token's entry where log probabilities were asked for."""
+
+    logprob: float
+    top_logprobs: list[object]
+
+
 class _Token(msgspec.Struct):
     """The fields of nearly all events; see `LlamaReader.payload`."""
 
@@ -104,6 +112,7 @@ class _Token(msgspec.Struct):
     tokens: list[TokenId]
     tokens_predicted: int
     timings: _Timings | None = None
+    completion_probabilities: list[_Listed] = []
     error: None = None
 
 
@@ -122,6 +131,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         self._positioned: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
         self._times: list[TokenTime] = []
+        self._logprobs: list[float | None] = []
         self._answer: LlamaAnswer | None = None
 
     def payload(self, payload: bytes) -> None:
@@ -134,7 +144,10 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         if token.tokens_predicted == self.count + len(token.tokens) <= self.most_ids:
             self._positioned.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
+            self._list(token.completion_probabilities)
             self.tokens(len(token.tokens))
+            if ">" in token.content:
+                self._look_for_thinking()
             if token.timings is not None:
                 self._times.append(TokenTime(self.count, token.timings.predicted_ms, token.timings.draft_n))
         else:
@@ -169,12 +182,23 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             count = self.count + len(ids)
             before = self.count
         start = count - len(ids)
+        with suppress(msgspec.ValidationError):
+            self._list(msgspec.convert(event.get("completion_probabilities", []), list[_Listed]))
         self._pieces.append(content)
         self._positioned.extend(enumerate(ids, start))
         if start > before:
             self._gaps.append(Gap(before, start - before, content, tuple(ids)))
         self.tokens(count - before)
+        self._look_for_thinking()
         self._timed(event)
+
+    def _look_for_thinking(self) -> None:
+        if END_OF_THINKING in "".join(self._pieces[-len(END_OF_THINKING) :]):
+            self.thinks_until_now()
+
+    def _list(self, listed: Sequence[_Listed]) -> None:
+        """Keep log probabilities; a server that computes none has an empty list of the likeliest beside a 0."""
+        self._logprobs.extend(entry.logprob if entry.top_logprobs else None for entry in listed)
 
     def _timed(self, event: dict[str, Any]) -> None:
         """Note the time of the last token up to an event that has timings."""
@@ -208,6 +232,8 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             first_tokens=max(1, self.first_tokens),
             timings=event["timings"],
             settings=event["generation_settings"],
+            logprobs=tuple(self._logprobs),
+            thought=self.thought,
             token_times=() if self.by_round else tuple(self._times),
             gaps=tuple(self._gaps),
         )
@@ -287,7 +313,10 @@ def prompt_text(http: HttpClient, prompt: Prompt) -> str:
     """Return a prompt as llama-server's chat template renders it; a raw prompt stays as it is. Raises EngineError."""
     if prompt.prompt is not None:
         return prompt.prompt
-    text = http.post("/apply-template", EndpointTarget.chat(prompt)).get("prompt")
+    chat = EndpointTarget.chat(prompt)
+    if prompt.forces_call:
+        del chat["tool_choice"]
+    text = http.post("/apply-template", chat).get("prompt")
     if not isinstance(text, str):
         raise protocol_error("The engine did not return the prompt's text.")
     return text
@@ -299,10 +328,22 @@ def tokenize(http: HttpClient, text: str, *, special: bool) -> tuple[int, ...]:
     return prompt_ids(http.post("/tokenize", body))
 
 
-def answer_schema(prompt: Prompt) -> dict[str, Any]:
-    """Return what `/completion` is sent for a prompt's `response_format`, as llama-server's chat route reads it."""
-    form = prompt.response_format
-    return {} if form is None else {"json_schema": form.get("json_schema", {}).get("schema", {})}
+REQUEST_FIELDS = frozenset({"tools", "response_format", "chat_template_kwargs", "stop", "choice", "logprobs"})
+"""What a prompt may have beside its text."""
+
+
+def answer_settings(prompt: Prompt) -> dict[str, Any]:
+    """Return what `/completion` is sent of a prompt beside its text, as llama-server's chat route reads it."""
+    settings: dict[str, Any] = {}
+    if prompt.response_format is not None:
+        settings["json_schema"] = prompt.response_format.get("json_schema", {}).get("schema", {})
+    elif prompt.call_schema is not None:
+        settings["json_schema"] = prompt.call_schema
+    if prompt.choice is not None:  # literals of GBNF are written as JSON's
+        settings["grammar"] = f"root ::= {' | '.join(json.dumps(text, ensure_ascii=False) for text in prompt.choice)}"
+    if prompt.stop is not None:
+        settings["stop"] = list(prompt.stop)
+    return settings | ({"n_probs": 1} if prompt.logprobs else {})
 
 
 def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool, forced: int) -> dict[str, Any]:
@@ -337,7 +378,8 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
             kind="attestation",
             fix="Use a llama-server that takes grammars, or leave grammar and response_format out.",
         )
-    for name in ("samplers", "temperature", "top_k", "top_p", "seed", *(key for key in PENALTIES if key in body)):
+    optional = [key for key in (*PENALTIES, "stop", "n_probs") if key in body]
+    for name in ("samplers", "temperature", "top_k", "top_p", "seed", *optional):
         requested, used = body[name], settings.get(name)
         if isinstance(used, bool) or not (used == requested or _is_rounded(used, requested)):
             raise EngineError(

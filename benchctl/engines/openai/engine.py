@@ -151,7 +151,7 @@ def _places(answer: Mapping[str, Any], evaluated: int, *, min_tokens: int = 1) -
     return positions
 
 
-_STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
+_STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format", "stop", "logprobs"})
 """The fields of OpenAI's chat API. Recognised servers take variables of the chat template, too."""
 
 

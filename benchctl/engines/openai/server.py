@@ -40,7 +40,7 @@ from benchctl.engines.openai.discovery import (
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.schema import Sampling
+from benchctl.recipes.schema import GREEDY, Sampling
 from benchctl.writing import open_unlinked
 
 
@@ -152,9 +152,13 @@ class EndpointServer:
             )
         if prompt.chat_template_kwargs is not None and self._at_start.family is None:
             raise EngineError("This server is not known to take chat_template_kwargs.", kind="http")
+        if beyond := unsupported(GREEDY.model_copy(update=prompt.sampling), self._at_start.family):
+            raise EngineError(beyond[0], kind="http")
+        stop = {"stop": list(prompt.stop)} if prompt.stop else {}
         if self._raw and prompt.prompt is not None:
-            return EndpointPrompt(prompt.prompt, ())
-        return EndpointPrompt(as_sent(prompt, only_chat=not self._raw), (), chat=EndpointTarget.chat(prompt))
+            return EndpointPrompt(prompt.prompt, (), stop | ({"logprobs": 1} if prompt.logprobs else {}))
+        settings = stop | ({"logprobs": True} if prompt.logprobs else {})
+        return EndpointPrompt(as_sent(prompt, only_chat=not self._raw), (), settings, chat=EndpointTarget.chat(prompt))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer. Raises EngineError."""

@@ -302,6 +302,7 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         """`timeout_s`: how long a request may take; `sampling`: what changes logits, and whether answers go on."""
         super().__init__(server, command)
         self._timeout_s = timeout_s
+        self._sampling = sampling
         self._constraints = {"ignore_eos": sampling.ignore_eos, **constraints_of(sampling)}
 
     def read_whole(self, prefix: Sequence[int], top: int, *, append: bool = False) -> Scores:
@@ -325,7 +326,9 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
         """Read an answer again in its steps."""
         pairs = [list(step[-2:]) for step in from_prompt(steps)]
         body = {"prompt": list(prompt.token_ids), "answer": list(answer), "steps": pairs}
-        reply = self._server.http.post("/replay", {**body, **self._constraints}, timeout_s=self._timeout_s)
+        body |= constraints_of(self._sampling.model_copy(update=prompt.sampling))
+        body["ignore_eos"] = self._sampling.ignore_eos
+        reply = self._server.http.post("/replay", body, timeout_s=self._timeout_s)
         try:
             tokens = [(id_of(index), id_of(best), -logprob_of(-gap)) for index, best, gap in reply["deviations"]]
             if not all(index < len(answer) for index, _, _ in tokens):

@@ -40,7 +40,7 @@ from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Re
 from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec, batch_invariant
 from benchctl.engines.vllm.command import ALWAYS_SET, Package
-from benchctl.engines.vllm.server import VllmServer, scoring_body
+from benchctl.engines.vllm.server import REQUEST_FIELDS, VllmServer, scoring_body
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts
@@ -189,7 +189,7 @@ def _probe_of(program: FoundBinary, facts: Mapping[str, Any]) -> Probe[Package]:
         build=package.version,
         commit=None,
         speculation_types=named_types(command.METHODS, package.methods),
-        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
+        request_fields=REQUEST_FIELDS,
         details={
             "platform": package.platform,
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],

@@ -87,14 +87,13 @@ class VllmServer(LaunchedServer):
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
         if prompt.prompt is not None:
             ids = self._ids({"prompt": prompt.prompt, "add_special_tokens": True})
-            return Rendered(prompt.prompt, ids)
-        request = prompt.request
-        form = request.pop("response_format", None)
+            return Rendered(prompt.prompt, ids, answer_settings(prompt))
+        request = {key: value for key, value in prompt.request.items() if key not in ("response_format", "tool_choice")}
         messages = [message.model_dump() for message in prompt.messages or ()]
         ids = self._ids({"messages": messages, "add_generation_prompt": True, **request})
         answer = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)})
         text = check_tools(prompt, answer.get("prompt"))
-        return Rendered(text, ids, {} if form is None else {"response_format": form})
+        return Rendered(text, ids, answer_settings(prompt))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
@@ -252,6 +251,27 @@ def _root(models: object) -> str | None:
     return None
 
 
+REQUEST_FIELDS = frozenset({"tools", "response_format", "chat_template_kwargs", "stop", "choice", "regex", "logprobs"})
+"""What a prompt may have beside its text."""
+
+
+def answer_settings(prompt: Prompt) -> dict[str, Any]:
+    """Return what `/v1/completions` is sent of a prompt beside its text."""
+    settings: dict[str, Any] = {}
+    if prompt.response_format is not None:
+        settings["response_format"] = prompt.response_format
+    elif prompt.call_schema is not None:
+        schema = {"name": "call", "schema": prompt.call_schema}
+        settings["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if prompt.regex is not None and prompt.grammar is None:
+        settings["structured_outputs"] = {"regex": prompt.regex}
+    elif prompt.choice is not None:
+        settings["structured_outputs"] = {"choice": list(prompt.choice)}
+    if prompt.stop is not None:
+        settings["stop"] = list(prompt.stop)
+    return settings | ({"logprobs": 1} if prompt.logprobs else {})
+
+
 def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: bool = True) -> dict[str, Any]:
     """Return the JSON of a `/v1/completions` request.
 
@@ -272,6 +292,7 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
         "logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()} or None,
         "seed": sampling.seed,
         "ignore_eos": sampling.ignore_eos,
+        **({"structured_outputs": {"grammar": sampling.grammar}} if sampling.grammar else {}),
         "return_token_ids": True,
         "stream": stream,
     } | ({"stream_options": {"include_usage": True}} if stream else {})

@@ -9,10 +9,9 @@ those in the control alone, adjusted by Holm over arms and scenarios.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.result import Result
@@ -20,6 +19,7 @@ from benchctl.analysis.statistics import holm
 from benchctl.experiments.stress.counters import Exercised, exercised
 from benchctl.experiments.stress.plan import SCENARIOS, SCHEMA, Request, ScenarioName
 from benchctl.experiments.stress.stored import Divergence, Played, StressAnswer, StressTest
+from benchctl.prompts.rules import Rules
 
 StressWord = Literal["violation", "fails", "known fault", "undetermined", "stable", "not exercised", "control unstable"]
 """Never “lossless”: a test of states that were provoked shows nothing of others."""
@@ -117,11 +117,12 @@ def fork(answer: StressAnswer, other: StressAnswer) -> tuple[int, tuple[int | No
 def invalid_code(request: Request, answers: Mapping[str, StressAnswer]) -> InvalidCode | None:
     """Return what of the request an answer does not keep; `None` where it keeps all, or was cut by its limit."""
     answer = answers[request.id]
-    if request.by_schema and answer.finish == "stop" and not _follows_schema(answer.text):
-        return "schema"
+    stop = (answer.stop,) if request.stop is not None and answer.stop else ()
+    rules = Rules(answer_schema=SCHEMA if request.by_schema else None, stop=stop)
+    kept = rules.kept(answer.text, cut=answer.finish != "stop")
+    if kept.status == "invalid" and kept.enforced:
+        return "stop string passed" if kept.code == "stop" else "schema"
     if request.stop is not None and answer.stop:
-        if answer.stop in answer.text:
-            return "stop string passed"
         plain = answers[request.stop.answer_of].text
         expected = plain[: plain.find(answer.stop)]
         if answer.text != expected and expected.startswith(answer.text):
@@ -129,19 +130,6 @@ def invalid_code(request: Request, answers: Mapping[str, StressAnswer]) -> Inval
     if request.listed and answer.listed is not None and 0 in answer.listed:
         return "log probabilities"
     return None
-
-
-def _follows_schema(text: str) -> bool:
-    try:
-        value: Any = json.loads(text)
-        tags, properties = value["tags"], SCHEMA["properties"]
-        sized = properties["tags"]["minItems"] <= len(tags) <= properties["tags"]["maxItems"]
-        typed = isinstance(value["name"], str) and isinstance(value["age"], int)
-        return (
-            value.keys() == properties.keys() and sized and typed and {*tags} <= {*properties["tags"]["items"]["enum"]}
-        )
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return False
 
 
 def one_sided(arm_alone: int, control_alone: int) -> float:

@@ -38,7 +38,7 @@ class Endings:
     def broken_by(self, theirs: Record, ours: Record, *, constrained: bool = False) -> Reason | None:
         """Return which rule an arm's answer breaks; `None`: none.
 
-        `constrained`: by a grammar or tools, whose end may be the answer's.
+        `constrained`: by a grammar or tools, whose end may be the answer's, or by a stop string.
         """
         broken = self._broken_limit(ours) or (None if constrained else self._broken_end(theirs, ours))
         same_tokens = theirs.token_ids is not None and theirs.token_ids == ours.token_ids
@@ -94,7 +94,8 @@ def endings_of(frame: Frame) -> Endings:
     limit = sampling.get("max_tokens")
     rows = [row for row in frame.rows(frame.baseline).tolist() if frame.answered[row]]
     records = [frame.records[row] for row in rows]
-    ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, records)
+    free = [record for record in records if (record.task, record.prompt_idx) not in frame.stopped]
+    ends, shown = (frozenset[int](),) * 2 if sampling.get("ignore_eos") else _ends_of(frame, free)
     lengths = [(record.tokens_listed, record.finish_reason) for record in records if record.tokens_listed is not None]
     if not isinstance(limit, int) or any(count > limit for count, _ in lengths):
         return Endings(ends=ends, shown=shown)

@@ -25,7 +25,7 @@ from benchctl.analysis.conditions.results import NotJudged
 from benchctl.analysis.conditions.split import ConditionRun
 from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
-from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, because
+from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, Validity, because
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.analysis.scope import by_process, find_scope
 from benchctl.data.scores import TargetScores
@@ -35,6 +35,7 @@ from benchctl.lossless.judge.control import find_controls
 from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_evidence
 from benchctl.lossless.judge.replay import ArmSteps, JudgedReplay, judge_replays, select_steps
 from benchctl.lossless.judge.selection import Selection, select_answers
+from benchctl.lossless.judge.validity import find_validity, with_validity
 from benchctl.lossless.judge.verdicts import greedy, judge_arm, plainly_equal
 from benchctl.lossless.judge.widths import width_groups
 from benchctl.recipes.adapters import SYNTHETIC
@@ -92,10 +93,11 @@ def _judge(
             evidence = find_evidence(condition.group.run, frame.arms[frame.baseline])
         unscored = None if reason in (NOT_VERIFIED, NOT_SCORED) else reason
         evidence = replace(evidence, audits=audits, replays=replays, controls=controls, unscored=unscored)
+        validities = find_validity(frame, condition.compared)
         for arm in condition.compared:
             if frame.arms[arm] in names:
-                of_arm = condition.of(arm)
-                verdict = _judge_condition(of_arm, arm, evidence, any_judged=any_judged)
+                of_arm, validity = condition.of(arm), validities.get(frame.arms[arm])
+                verdict = _judge_condition(of_arm, arm, evidence, validity, any_judged=any_judged)
                 if verdict.verdict == "exact" and (widths := width_groups(frame, verdict)) is not None:
                     verdict = verdict.model_copy(update={"reasons": (*verdict.reasons, widths)})
                 scope = find_scope(of_arm.frame, arm, processes)
@@ -130,7 +132,9 @@ def _by_part(conditions: Sequence[Condition]) -> list[tuple[RunData, list[tuple[
     return [(groups[0][0].run, groups) for groups in parts.values()]
 
 
-def _judge_condition(condition: Condition, arm: int, evidence: Evidence, *, any_judged: bool) -> Losslessness:
+def _judge_condition(
+    condition: Condition, arm: int, evidence: Evidence, validity: Validity | None, *, any_judged: bool
+) -> Losslessness:
     group, frame, answers = condition.group, condition.frame, condition.answers
     name = frame.arms[arm]
     if group.judged:
@@ -142,7 +146,8 @@ def _judge_condition(condition: Condition, arm: int, evidence: Evidence, *, any_
         if replayed is not None and verdict.audit is not None:
             reasons = (*verdict.reasons, because("replay"))
             verdict = verdict.model_copy(update={"replay": replayed.summary, "reasons": reasons})
-    verdict = attribute(_controlled(verdict, evidence.controls.get(name)), frame, answers)
+    verdict = with_validity(_controlled(verdict, evidence.controls.get(name)), validity)
+    verdict = attribute(verdict, frame, answers)
     if group.run.integrity.reason is not None and verdict.verdict != "not judged":
         damaged = because("damaged-evidence", message=group.run.integrity.reason)
         verdict = verdict.model_copy(update={"verdict": "undetermined", "reasons": (damaged,)})

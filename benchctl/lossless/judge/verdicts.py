@@ -215,12 +215,13 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         outcome: PromptClass = "undetermined"
         reasons: tuple[Reason, ...] = (doubt,)
     elif unequal or deviation is not None:
-        broken = partial(rules.broken_by, constrained=constraint is not None)
+        stops = (task, index) in frame.stopped
+        broken = partial(rules.broken_by, constrained=constraint is not None or stops)
         rule = next((broken_rule for pair in unequal if (broken_rule := broken(*pair))), None)
         if rule is None and deviation is not None:
             outcome, reasons = "violation", (_deviates(deviation),)
         elif rule is None and replayed is not None and (task, index) in replayed.exact:
-            outcome, reasons = _of_exact([ours for _, ours in unequal], rules)
+            outcome, reasons = _of_exact([ours for _, ours in unequal], Endings() if stops else rules)
         else:
             outcome, reasons = _of_unequal(unequal[0], divergences, rule, constraint, is_greedy=greedy(frame))
     else:

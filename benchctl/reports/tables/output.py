@@ -9,13 +9,14 @@ from typing import Any, get_args
 from rich.cells import chop_cells
 
 from benchctl.analysis.accuracy import ArmAccuracy
-from benchctl.analysis.losslessness import ArmReplay, FirstDivergence, NoiseFloor
+from benchctl.analysis.losslessness import ArmReplay, FirstDivergence, NoiseFloor, Validity
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
 from benchctl.lossless.judge.whole_answers import DivergingAnswer, Probability
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
 from benchctl.text import first, one_line
 from benchctl.words import accuracy as accuracy_words
 from benchctl.words import numbers
+from benchctl.words import validity as validity_words
 from benchctl.words.labels import lossy_label
 
 OUTPUT_TONE: dict[str, Tone] = {
@@ -262,6 +263,49 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
             Column("Not reproducible", "differing", wrap=True),
         ),
         analysis.consistency,
+    )
+
+
+def validity(verdicts: Sequence[Losslessness]) -> Table[Validity]:
+    """A row an arm: how many answers keep the form that their requests ask for; none where no request asks for any."""
+    rows = [verdict.validity for verdict in verdicts if verdict.validity is not None]
+
+    def tone(row: Validity) -> Tone:
+        return "bad" if row.violates else ""
+
+    return Table(
+        "validity",
+        "Answers under constraints",
+        (
+            Column("Arm", "arm", Name, heads=True),
+            numeric("Valid", "counts.valid", numbers.count, key="valid"),
+            numeric("Invalid", "counts.invalid", numbers.count, key="invalid", tone=tone),
+            numeric("Cut", "counts.cut", numbers.count, key="cut"),
+            numeric("Not checked", "counts.unchecked", numbers.count, key="unchecked"),
+            numeric("Baseline’s invalid", "baseline.invalid", numbers.count, key="baseline_invalid"),
+            Column("Invalid in the arm alone", "arm_alone", _counted, key="arm_alone", wrap=True),
+            Column("In the baseline alone", "baseline_alone", _counted, key="baseline_alone", wrap=True),
+            numeric("p", "p_adjusted", "{:.2g}".format).means(
+                "McNemar’s exact test, one-sided, adjusted for the number of arms by Holm."
+            ),
+            Column(
+                "First invalid",
+                lambda row: validity_words.broken(row.broken or row.first) if row.first else None,
+                key="first",
+                optional=True,
+                wrap=True,
+            ),
+            Column(
+                "Log probabilities",
+                lambda row: validity_words.logprobs(row.logprobs) or None,
+                key="logprobs",
+                optional=True,
+                wrap=True,
+                tone=lambda row: "bad" if row.logprobs is not None and row.logprobs.wrong else "",
+            ),
+        ),
+        rows,
+        note=validity_words.note(rows),
     )
 
 

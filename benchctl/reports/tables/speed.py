@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from operator import itemgetter
+from typing import Any
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, AnswerLength, Cost, SpeedUp, Throughput
+from benchctl.analysis.thinking import Thinking
 from benchctl.reports.columns import (
     DOUBTS,
     Cell,
@@ -241,6 +243,34 @@ def _note(rows: list[Resources]) -> str:
 
 POSITIONS = 16
 """Draft positions of a table."""
+
+
+def thinking(analysis: Analysis) -> Table[Thinking]:
+    """A row an arm whose answers think; none where no answer does."""
+
+    def both(name: str, header: str, write: Callable[[Any], Cell], *, optional: bool = False) -> list[Column[Thinking]]:
+        return [
+            numeric(f"{header} {side}", f"{side}.{name}", write, key=f"{side}_{name}", optional=optional)
+            for side in ("inside", "outside")
+        ]
+
+    return Table(
+        "thinking",
+        "Inside and outside of thinking",
+        (
+            arm_column(analysis),
+            numeric("Answers", "answers", numbers.count),
+            *both("tokens", "Tokens", numbers.count),
+            *both("tok_s", "tok/s", numbers.rate),
+            *both("rate", "Accepted", numbers.percent, optional=True),
+            *both("length", "Acceptance length", numbers.decimal, optional=True),
+            *both("diverging", "Diverge first", numbers.count, optional=True),
+        ),
+        analysis.thinking or [],
+        note="Thinking ends with `</think>`, or where the server no longer sends reasoning apart, to the round."
+        if analysis.thinking
+        else "",
+    )
 
 
 def acceptance(analysis: Analysis) -> Table[Acceptance]:

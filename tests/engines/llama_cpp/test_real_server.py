@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -15,6 +16,7 @@ import pytest
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.data.record import sha256_text
+from benchctl.engines.base import Completion
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.issue import FORM
@@ -68,6 +70,17 @@ def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: Resolve
     recovered = server.recover_token_ids(with_schema, Sampling(max_tokens=40), replace(answer, token_ids=None))
     assert recovered == answer.token_ids
     assert plain.sha256 == sha256_text(plain.text) != with_schema.sha256
+
+    def answered(**fields: Any) -> Completion:
+        return complete(server, server.render(CHAT.model_copy(update=fields)), Sampling(max_tokens=40))
+
+    assert answered(choice=("red", "deep blue")).text in ("red", "deep blue")
+    free = answered(logprobs=True)
+    assert free.logprobs is not None and len(free.logprobs) == free.n_predicted and None not in free.logprobs
+    stop = free.text[5:9]
+    assert answered(stop=(stop, "never")).text == free.text[: free.text.find(stop)]
+    forced = json.loads(answered(tools=(WEATHER,), tool_choice="required").text)
+    assert forced["name"] == "weather", "the template has no tools, and the schema has"
 
 
 def test_a_template_that_leaves_tools_out_is_an_error(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
@@ -346,6 +359,8 @@ def test_a_context_that_does_not_fit_into_memory(start_server: StartServer, tiny
 ORPHAN = """
 import sys, time
 from pathlib import Path
+from typing import Any
+from benchctl.engines.base import Completion
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.registry import make_engine
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.stream import answer_schema, check_echo, completion_body
+from benchctl.engines.llama_cpp.stream import answer_settings, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
@@ -41,21 +41,48 @@ def test_random_sampling_has_its_chain() -> None:
 )
 def test_a_format_of_the_answer_is_a_schema_that_the_engine_must_have_used(form: Any, schema: Any) -> None:
     prompt = Prompt(messages=(Message(role="user", content="x"),), response_format=form)
-    body = completion_body((1,), Sampling(), stream=True) | answer_schema(prompt)
+    body = completion_body((1,), Sampling(), stream=True) | answer_settings(prompt)
     assert body["json_schema"] == schema
     check_echo(body, body | {"grammar": "root ::= …"})
     with pytest.raises(EngineError, match="without the grammar") as caught:
         check_echo(body, body | {"grammar": ""})
     assert caught.value.kind == "attestation"
-    assert answer_schema(Prompt(prompt="x")) == {}
+    assert answer_settings(Prompt(prompt="x")) == {}
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        ({"stop": ("a", "b")}, {"stop": ["a", "b"]}),
+        ({"choice": ('a"', "é")}, {"grammar": 'root ::= "a\\"" | "é"'}),
+        ({"logprobs": True}, {"n_probs": 1}),
+        ({"grammar": "root ::= [a]", "regex": "a", "seed": 2}, {}),  # which the sampling of the request has
+        ({"tools": (TOOL,), "tool_choice": "auto"}, {}),
+    ],
+)
+def test_what_a_prompt_asks_of_its_answer_is_sent_beside_it(fields: Any, settings: Any) -> None:
+    assert answer_settings(Prompt(messages=(Message(role="user", content="x"),), **fields)) == settings
+
+
+def test_a_call_that_is_forced_is_sent_as_its_schema() -> None:
+    prompt = Prompt(messages=(Message(role="user", content="x"),), tools=(TOOL,), tool_choice="required")
+    schema = answer_settings(prompt)["json_schema"]
+    assert schema["properties"] == {"name": {"const": "f"}, "arguments": {"type": "object"}}
+    assert prompt.constraint(frozenset()) == "tools"
 
 
 @pytest.mark.parametrize(
     ("name", "used"),
-    [("samplers", []), ("samplers", None), ("temperature", 0.8), ("seed", 4294967295), ("top_k", 40), ("top_p", "1")],
+    [
+        *[("samplers", []), ("samplers", None), ("temperature", 0.8), ("seed", 4294967295), ("top_k", 40)],
+        *[("top_p", "1"), ("stop", []), ("n_probs", None)],
+    ],
 )
 def test_settings_that_the_engine_did_not_use(name: str, used: object) -> None:
-    body = completion_body((1,), Sampling(temperature=0.7), stream=True)
+    body = completion_body((1,), Sampling(temperature=0.7), stream=True) | {"stop": ["x"], "n_probs": 1}
     check_echo(body, body | {"temperature": 0.699999988079071})
     with pytest.raises(EngineError, match=name) as caught:
         check_echo(body, body | {name: used})

@@ -51,6 +51,22 @@ def test_what_comes_with_the_first_token_is_counted() -> None:
     assert one_by_one.first_tokens == 1
 
 
+def test_log_probabilities_and_the_end_of_thinking_are_kept() -> None:
+    """A drafted token is listed without a likeliest beside its 0: the server computed none."""
+    listed = [{"id": 7, "logprob": -0.5, "top_logprobs": [{}]}]
+    absent: list[dict[str, Any]] = [{"id": 8, "logprob": 0.0, "top_logprobs": []}]
+    shared = {"stop": False, "tokens_evaluated": 3}
+    chunks = [
+        event(content="<think>a</", tokens=[7], tokens_predicted=1, completion_probabilities=listed, **shared),
+        event(content="think>", tokens=[8], tokens_predicted=2, completion_probabilities=absent, **shared),
+        token(3, "b>", 9),
+        final(3),
+    ]
+    answer = read(chunks)
+    assert answer is not None
+    assert (answer.logprobs, answer.thought) == ((-0.5, None), (2, 1.0))
+
+
 def test_tokens_that_follow_at_once_are_a_burst() -> None:
     reader = LlamaReader()
     reader.begin(0.0)

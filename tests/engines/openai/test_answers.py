@@ -281,8 +281,9 @@ def test_what_an_endpoint_takes_depends_on_its_server(endpoint: Endpoint) -> Non
     def fields(script: Script) -> frozenset[str]:
         return OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": script.url})).probe().request_fields
 
-    assert fields(endpoint()) == {"image_url", *REQUEST} - {"chat_template_kwargs"}
-    assert fields(endpoint(pages=SLOTS)) == {"image_url", *REQUEST}
+    standard = REQUEST.keys() | {"stop", "logprobs", "image_url"}
+    assert fields(endpoint()) == standard - {"chat_template_kwargs"}
+    assert fields(endpoint(pages=SLOTS)) == standard
 
 
 def test_calls_of_tools_are_part_of_the_answer() -> None:
@@ -436,6 +437,20 @@ def test_thoughts_are_part_of_the_answer(endpoint: Endpoint, ask: Ask) -> None:
     assert answer is not None
     assert (answer.text, answer.ttft_s, answer.decode_s) == ("hmyes", 1.5, 2.0)
     assert answer.completion_tokens == 3
+    assert (answer.reasoned, answer.thought) == (2, None), "without ids its tokens are not known"
+
+
+def test_the_end_of_thinking_is_known_to_the_event_and_log_probabilities_are_kept() -> None:
+    pieces = [("<think>", [1], [-0.5]), ("a</think>b", [2, 3, 4], [0.0, None, -1]), ("c", [5], [-2.0])]
+    events = [
+        {"index": 0, "text": text, "token_ids": ids, "logprobs": {"token_logprobs": values}}
+        for text, ids, values in pieces
+    ]
+    events.append({"index": 0, "text": "", "finish_reason": "stop"})
+    chunks = [b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n" for choice in events]
+    answer = read(CompletionReader(), chunks, times=iter([1.0, 2.0, 3.0, 4.0]), started=0.5)
+    assert answer is not None
+    assert (answer.thought, answer.logprobs) == ((4, 1.0), (-0.5, 0.0, None, -1.0, -2.0))
 
 
 def test_the_token_that_ends_an_answer_takes_time_too() -> None:

@@ -1,0 +1,203 @@
+"""What a request asks of its answer's form, and whether a text keeps it. No other answer is needed to tell.
+
+An answer that the token limit cut off is `cut`, never invalid. Of a form that cannot be tested the answer is
+`unchecked`: a grammar without a `regex` beside it, tools that were not called, a schema that cannot be read.
+A broken rule is `enforced` where an engine that keeps the constraint token by token cannot break it, whatever the
+model would say. A call of a tool that the model was free to make is the model's own text, so its faults are not; nor
+are the words of a schema (`pattern`, `maximum`, `uniqueItems`, …) that some engines leave out of their grammars.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchctl.prompts.answers import matches
+from benchctl.text import one_line
+
+Status = Literal["valid", "invalid", "cut", "unchecked"]
+RuleCode = Literal["json", "schema", "regex", "choice", "stop", "no-call", "call-json", "call-name", "call-arguments"]
+
+ENFORCED = frozenset({"type", "enum", "const", "required", "additionalProperties", "minItems", "maxItems"})
+"""Words of JSON Schema that the grammars of llama.cpp and xgrammar (vLLM, SGLang) both hold."""
+_THOUGHT = "</think>"
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+"""A call as the templates of Qwen, Hermes and others have it."""
+_SHOWN = 160
+"""Characters of an explanation."""
+
+
+class Kept(NamedTuple):
+    """Whether an answer keeps its form."""
+
+    status: Status
+    code: RuleCode | None = None
+    """Which rule an invalid answer breaks."""
+    detail: str = ""
+    """Where and how; untrusted text on one line."""
+    enforced: bool = False
+    """Whether an engine that keeps the constraint cannot break this rule."""
+
+
+class Rules(BaseModel):
+    """What a request asks of its answer's form."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answer_schema: dict[str, Any] | None = None
+    """JSON Schema of the whole answer."""
+    regex: str | None = None
+    """What the whole answer matches; Rust's syntax."""
+    choice: tuple[str, ...] | None = None
+    """The answer is one of these texts."""
+    grammar: bool = False
+    """Whether a grammar was sent; it is not read here."""
+    stop: tuple[str, ...] = ()
+    """Texts at which the answer ends, before them."""
+    tools: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """JSON Schema of the arguments of each tool, by its name."""
+    forced: bool = False
+    """Whether the answer must be a call of any of them."""
+    logprobs: bool = False
+    """Whether the log probability of every token was asked for."""
+
+    @property
+    def asks_form(self) -> bool:
+        """Whether anything of it can be broken by the text."""
+        return self.model_copy(update={"logprobs": False}) != Rules()
+
+    def kept(self, text: str, *, cut: bool) -> Kept:
+        """Return whether a text keeps the form; `cut`: it was cut off by the limit of its tokens."""
+        passed = next((stop for stop in self.stop if stop in text), None)
+        if passed is not None:
+            return Kept("invalid", "stop", f"it has {_quoted(passed)}", enforced=True)
+        kept = self._form(text.rpartition(_THOUGHT)[2].strip())
+        if kept.status == "invalid" and (cut or self.stop):
+            return Kept("cut")
+        return kept
+
+    def _form(self, text: str) -> Kept:
+        if self.tools:
+            return self._calls(text)
+        if self.answer_schema is not None:
+            return _by_schema(text, self.answer_schema)
+        if self.regex is not None and not matches(f"^(?:{self.regex})$", text):
+            return Kept("invalid", "regex", f"{_quoted(text)} does not match", enforced=True)
+        if self.choice is not None and text not in self.choice:
+            return Kept("invalid", "choice", f"{_quoted(text)} is none of the choices", enforced=True)
+        return Kept("unchecked" if self.grammar and self.regex is None else "valid")
+
+    def _calls(self, text: str) -> Kept:
+        """Judge each call; an answer without any is the model's own choice unless a call was forced."""
+        try:
+            calls = list(_calls_in(text, tuple(self.tools)))
+        except ValueError as error:
+            return Kept("invalid", "call-json", _shown(str(error)), enforced=self.forced)
+        if not calls:
+            return Kept("invalid", "no-call", enforced=True) if self.forced else Kept("unchecked")
+        for name, arguments in calls:
+            if not isinstance(name, str) or name not in self.tools:
+                return Kept("invalid", "call-name", _quoted(str(name)), enforced=self.forced)
+            kept = _against(arguments, self.tools[name])
+            if kept.status == "invalid":
+                detail = _shown(f"{name}: {kept.detail}")
+                return Kept("invalid", "call-arguments", detail, enforced=self.forced and kept.enforced)
+            if kept.status == "unchecked":
+                return kept
+        return Kept("valid")
+
+
+def _by_schema(text: str, schema: dict[str, Any]) -> Kept:
+    try:
+        value = _parsed(text)
+    except RecursionError:
+        return Kept("unchecked")
+    except ValueError as error:
+        return Kept("invalid", "json", _shown(str(error)), enforced=True)
+    return _against(value, schema)
+
+
+def _against(value: object, schema: dict[str, Any]) -> Kept:
+    """Hold a value against a JSON Schema; one that cannot be read, or refers to elsewhere, tests nothing."""
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
+
+    validator = _validator(json.dumps(schema, sort_keys=True))
+    if validator is None:
+        return Kept("unchecked")
+    try:
+        error = best_match(validator.iter_errors(value))
+    except (RecursionError, Unresolvable):
+        return Kept("unchecked")
+    if error is None:
+        return Kept("valid")
+    detail = _shown(f"{error.json_path}: {error.message}")
+    return Kept("invalid", "schema", detail, enforced=error.validator in ENFORCED)
+
+
+@lru_cache(maxsize=256)
+def _validator(written: str) -> Any:  # noqa: ANN401 - the library has no types
+    """Return what validates by a schema; `None` where it is none. Nothing is fetched, and no pattern backtracks."""
+    import jsonschema
+    import referencing
+
+    schema = json.loads(written)
+    if "patternProperties" in written:  # which the library matches by backtracking
+        return None
+
+    def pattern(_: object, expression: str, value: object, __: object) -> Iterator[jsonschema.ValidationError]:
+        if isinstance(value, str) and not matches(expression, value):
+            yield jsonschema.ValidationError(f"{value!r} does not match {expression!r}")
+
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except (jsonschema.SchemaError, RecursionError):
+        return None
+    return jsonschema.validators.extend(kind, {"pattern": pattern})(schema, registry=referencing.Registry())
+
+
+def _calls_in(text: str, names: tuple[str, ...]) -> Iterator[tuple[object, object]]:
+    """Yield (name, arguments) of every call: between marks, as the whole answer, or as endpoints' calls are kept, which
+    is a name with its arguments behind it. Raises ValueError for a call that is no JSON."""
+    blocks = [block.strip() for block in _CALL.findall(text)]
+    if blocks or text[:1] in ("{", "["):
+        for block in blocks or [text]:
+            value = _parsed(block)
+            for call in value if isinstance(value, list) else [value]:
+                fields = call if isinstance(call, dict) else {}
+                yield fields.get("name"), _arguments(fields.get("arguments", fields.get("parameters")))
+        return
+    begins = re.compile(rf"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})(?=\{{)")
+    call = begins.search(text)
+    while call is not None:
+        arguments, end = json.JSONDecoder().raw_decode(text, call.end())
+        yield call[1], arguments
+        call = begins.search(text, end)
+
+
+def _arguments(value: object) -> object:
+    """Return a call's arguments, which some write as JSON in a text."""
+    return _parsed(value) if isinstance(value, str) else value
+
+
+def _parsed(text: str) -> object:
+    """Parse JSON. Raises ValueError, also for NaN."""
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _quoted(text: str) -> str:
+    return f"'{one_line(text, 60)}'"
+
+
+def _shown(text: str) -> str:
+    return one_line(text, _SHOWN)

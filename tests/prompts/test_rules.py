@@ -1,0 +1,64 @@
+"""Whether a text keeps the form that its request asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.prompts.rules import Rules
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "pattern": "^[A-Z]"}, "days": {"type": "integer", "maximum": 7}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS: dict[str, Any] = {"tools": {"weather": CITY, "weather_map": {"type": "object"}}}
+FORCED = TOOLS | {"forced": True}
+KEPT = '{"city": "Oslo"}'
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "status", "code", "enforced"),
+    [
+        ({"answer_schema": CITY}, KEPT, "valid", None, False),
+        ({"answer_schema": CITY}, f"<think>{{</think>\n {KEPT}\n", "valid", None, False),
+        ({"answer_schema": CITY}, "{" + KEPT, "invalid", "json", True),  # `{{`: a grammar that was not advanced
+        ({"answer_schema": CITY}, KEPT + " and so on", "invalid", "json", True),
+        ({"answer_schema": CITY}, '{"city": NaN}', "invalid", "json", True),
+        ({"answer_schema": CITY}, '{"city": 3}', "invalid", "schema", True),
+        ({"answer_schema": CITY}, '{"town": "Oslo"}', "invalid", "schema", True),
+        ({"answer_schema": CITY}, '{"city": "oslo"}', "invalid", "schema", False),  # a pattern is not always enforced
+        ({"answer_schema": CITY}, '{"city": "Oslo", "days": 9}', "invalid", "schema", False),
+        ({"answer_schema": {"$ref": "http://127.0.0.1:9/x"}}, KEPT, "unchecked", None, False),  # nothing is fetched
+        ({"answer_schema": {"type": "nonsense"}}, KEPT, "unchecked", None, False),
+        ({"answer_schema": {"$ref": "#"}}, KEPT, "unchecked", None, False),
+        ({"answer_schema": {"pattern": "(a+)+$"}}, '"' + "a" * 60 + '!"', "invalid", "schema", False),
+        ({"regex": "[0-9]{2}"}, "42", "valid", None, False),
+        ({"regex": "[0-9]{2}|x"}, "421", "invalid", "regex", True),
+        ({"grammar": True, "regex": "a"}, "a", "valid", None, False),
+        ({"grammar": True}, "anything", "unchecked", None, False),
+        ({"choice": ("yes", "no")}, "no", "valid", None, False),
+        ({"choice": ("yes", "no")}, "nope", "invalid", "choice", True),
+        ({"stop": ("\n\n", "END")}, "a\nb", "valid", None, False),
+        ({"stop": ("\n\n", "END")}, "a END b", "invalid", "stop", True),
+        ({"stop": ("}",), "answer_schema": CITY}, '{"city": "Oslo"', "cut", None, False),
+        (TOOLS, f'<tool_call>\n{{"name": "weather", "arguments": {KEPT}}}\n</tool_call>', "valid", None, False),
+        (TOOLS, f"Let me see.weather_map{{}}weather{KEPT}", "valid", None, False),  # as endpoints' calls are kept
+        (TOOLS, "It rains.", "unchecked", None, False),
+        (TOOLS, '<tool_call>{"name": "weather"', "invalid", "call-json", False),
+        (TOOLS, '<tool_call>{"name": "forecast", "arguments": {}}', "invalid", "call-name", False),
+        (TOOLS, '<tool_call>{"name": "weather", "arguments": {}}', "invalid", "call-arguments", False),
+        (FORCED, '{"name": "weather", "arguments": {"city": "Oslo"}}', "valid", None, False),
+        (FORCED, '[{"name": "weather", "parameters": "{}"}]', "invalid", "call-arguments", True),
+        (FORCED, "It rains.", "invalid", "no-call", True),
+    ],
+)
+def test_a_text_keeps_its_form_or_breaks_a_rule(
+    rules: dict[str, Any], text: str, status: str, code: str | None, enforced: bool
+) -> None:
+    kept = Rules(**rules).kept(text, cut=False)
+    assert (kept.status, kept.code, kept.enforced) == (status, code, enforced), kept.detail
+    cut = Rules(**rules).kept(text, cut=True)
+    assert cut.status == ("cut" if status == "invalid" and code != "stop" else status)
