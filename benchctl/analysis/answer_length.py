@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 MARKS = tuple(16 * 2**power for power in range(12))
 """Lengths in tokens at which answers are cut: 16 to 32,768."""
+COVERED = 0.9
+"""Of an arm's pairs, so that those with a known time are no selection: bursts that cannot be told apart are fast ones.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class _Arrivals:
 
 
 def find_answer_lengths(frame: Frame, arm: int, arms: int) -> list[AnswerLength]:
-    """Return a row a length, the shortest first; empty where fewer than two lengths are known.
+    """Return a row a length, the shortest first; empty where fewer than two lengths, or too few pairs, are known.
 
     `arms`: how many arms the run compares, whose intervals hold together.
     """
@@ -63,6 +66,8 @@ def find_answer_lengths(frame: Frame, arm: int, arms: int) -> list[AnswerLength]
         ours, theirs = _arrivals(frame.records[row]), _arrivals(frame.records[base_row])
         if ours is not None and theirs is not None:
             pairs.append((ours, theirs, int(frame.block[row])))
+    if len(pairs) < COVERED * timed.sum():
+        return []
     reach = np.array([min(ours.tokens[-1], theirs.tokens[-1]) for ours, theirs, _ in pairs])
     marks = [mark for mark in MARKS if len(reach) and 2 * int((reach >= mark).sum()) >= len(reach)]
     if len(marks) < 2:

@@ -216,7 +216,7 @@ def _other_rates(analysis: Analysis, rows: list[ScreenRow]) -> list[str]:
     for (blocks, rate), names in arms.items():
         are = plural(len(names), "is", "are")
         if blocks < analysis.blocks:
-            where = f"{listed(names)} {are} compared in {blocks} of {analysis.blocks} blocks; in those"
+            where = f"{listed(names)} {are} compared in {blocks} of {analysis.blocks} repetitions (blocks); in those"
         else:
             where = f"In the answers that {listed(names)} {are} compared with,"
         sentences.append(f"{where} the baseline made {rate} tok/s.")

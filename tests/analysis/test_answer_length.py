@@ -62,4 +62,6 @@ def test_nothing_is_said_where_it_is_not_known_when_a_token_came() -> None:
     assert len(lengths(records(1.0))) == 3
     lacking = [record.changed(target_steps=None) if record.label == "spec" else record for record in records(1.0)]
     assert lengths(lacking) == [], "32 bursts of 64 tokens, and nothing says of which"
+    fastest = [record.changed(burst_gaps_s=[9.0]) if record.block == 2 else record for record in records(1.0)]
+    assert lengths(fastest) == [], "the two pairs that are known may be the slow ones"
     assert lengths([record.changed(burst_gaps_s=(record.burst_gaps_s or [])[2:]) for record in records(1.0)]) == []

@@ -133,4 +133,4 @@ def test_an_arm_that_misses_blocks_names_its_baselines_rate(analysis: Analysis) 
     words = " ".join(printed(analysis.model_copy(update={"speedups": speedups}), 80).split())
     assert re.search(r"spec_d4 \S+ 3.21 0.57×", words), "the baseline's rate in the same answers"
     of_page = " ".join(printed(analysis.model_copy(update={"speedups": speedups}), 80, verbose=True).split())
-    assert "spec_d4 is compared in 2 of 3 blocks; in those the baseline made 3.21 tok/s." in of_page
+    assert "spec_d4 is compared in 2 of 3 repetitions (blocks); in those the baseline made 3.21 tok/s." in of_page
