@@ -13,13 +13,10 @@ import argparse
 import hashlib
 import json
 import re
-import shutil
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchctl.data.digests import sealed
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.record import Record
 from benchctl.data.scores import read_scores, sha256_steps
@@ -40,10 +37,9 @@ Tokens = dict[int, set[int]]
 """By prompt, indices of tokens within its answer."""
 
 
-def rows_of(folder: Path, minutes: float) -> dict[str, dict[str, Any]]:
+def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
     """Return what is said of every arm of a run that speculates, by target and arm."""
     code, document = verified(folder, "--accept", "exact")
-    by_scores = _without_replay(folder, minutes) if minutes else {}
     run = open_run(folder)
     assert run.manifest is not None
     judged = {arm["arm"]: arm for arm in document["arms"]}
@@ -55,29 +51,11 @@ def rows_of(folder: Path, minutes: float) -> dict[str, dict[str, Any]]:
             "verdict": judged[arm.name]["verdict"],
             "reason": judged[arm.name]["reason"],
             "exit_code": code,
-            "verdict_by_scores": by_scores.get(arm.name),
             **_counts(run, arm),
         }
         for arm in run.manifest.arms
         if arm.speculation
     }
-
-
-def _without_replay(folder: Path, minutes: float) -> dict[str, str]:
-    """Return the verdicts by arm on the same answers, if their steps were not known: by scores, token by token."""
-    with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch) / folder.name
-        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("scores.json"))
-        lines = map(json.loads, (copy / "records.jsonl").read_text("utf-8").splitlines())
-        content = "".join(json.dumps(line | {"target_steps": None}) + "\n" for line in lines).encode()
-        (copy / "records.jsonl").write_bytes(content)
-        manifest = json.loads((copy / "manifest.json").read_text("utf-8"))
-        del manifest["digest"]
-        digest = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        manifest["files"] = {"records.jsonl": digest}
-        (copy / "manifest.json").write_text(sealed(json.dumps(manifest, indent=1)), "utf-8")
-        _, document = verified(copy, "--audit-minutes", str(minutes))
-    return {arm["arm"]: arm["verdict"] for arm in document["arms"]}
 
 
 def _setting(run: RunData) -> str:
@@ -191,10 +169,9 @@ def main() -> None:
     """Judge the runs and keep the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--minutes", type=float, default=0.0, help="for scores instead of replay, for comparison")
     options = parser.parse_args()
     for folder in options.runs:
-        keep_more(NAME, rows_of(folder, options.minutes))
+        keep_more(NAME, rows_of(folder))
 
 
 if __name__ == "__main__":
