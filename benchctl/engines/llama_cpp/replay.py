@@ -24,13 +24,13 @@ from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of, value_of
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.spec_flags import requested_of
-from benchctl.engines.llama_cpp.stream import constraints
+from benchctl.engines.llama_cpp.stream import LAST_TOKENS, constraints
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import experts_of
 from benchctl.models.gguf_header import read_header
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.options import IS_OPTION
-from benchctl.recipes.schema import GREEDY, Sampling
+from benchctl.recipes.schema import GREEDY, PENALTIES, Sampling
 from benchctl.text import one_line
 
 SOCKET_VARIABLE = "LLAMA_REPLAY_SOCKET"
@@ -153,7 +153,9 @@ class LlamaReplayer:
         request |= prompt.settings
         if prompt.sampling:
             sampling = self._sampling.model_copy(update=prompt.sampling)
-            request |= {**constraints(sampling), "samplers": sampling.chain, "seed": sampling.seed}
+            request |= {key: getattr(sampling, key) for key in PENALTIES}  # also what they switch off
+            request |= {"repeat_last_n": LAST_TOKENS, "samplers": sampling.chain, "seed": sampling.seed}
+            request |= {"logit_bias": []} | constraints(sampling)
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:

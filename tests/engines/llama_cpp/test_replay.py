@@ -65,8 +65,9 @@ def replays(engine: LlamaCppEngine, tmp_path: Path) -> Iterator[Replays]:
         assert engine.no_replay(launch) is None
         server = engine.start(launch, tmp_path / "server.log")
         try:
-            rendered = [server.render(prompt) for prompt in prompts]
-            completions = [complete(server, prompt, sampling) for prompt in rendered]
+            rendered = [replace(server.render(prompt), sampling=prompt.sampling) for prompt in prompts]
+            settings = [sampling.model_copy(update=prompt.sampling) for prompt in rendered]
+            completions = [complete(server, *pair) for pair in zip(rendered, settings, strict=True)]
         finally:
             server.stop()
         replayers.append(engine.start_replayer(engine.replay_launch(launch), tmp_path / "replay.log", sampling))
@@ -93,7 +94,9 @@ def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
     replays: Replays, tiny_pair: ResolvedPair
 ) -> None:
     with_schema = PROMPT.model_copy(update={"response_format": FORM})
-    (answer, formed), replayer = replays(arm_of("draft-simple", max=4), tiny_pair, CONSTRAINED, [PROMPT, with_schema])
+    settings = {"presence_penalty": 0.0, "repeat_penalty": 1.4, "logit_bias": {}, "grammar": "root ::= [a-z ]+"}
+    prompts = [PROMPT, with_schema, PROMPT.model_copy(update=settings)]
+    (answer, formed, own), replayer = replays(arm_of("draft-simple", max=4), tiny_pair, CONSTRAINED, prompts)
     assert any(len(step) > 2 for step in answer.steps), "no round was repeated from a checkpoint"
     assert replayer.replay(answer.prompt, answer.tokens, answer.steps) == []
 
@@ -102,6 +105,9 @@ def test_a_hybrid_is_read_again_with_its_checkpoints_penalties_and_biases(
     assert replayer.replay(replace(formed.prompt, settings={}), formed.tokens, formed.steps), "the schema decided it"
     (outside,) = replayer.replay(formed.prompt, (answer.tokens[0], *formed.tokens[1:]), formed.steps)
     assert (outside.index, outside.likeliest, outside.gap) == (0, formed.tokens[0], None)
+
+    assert replayer.replay(own.prompt, own.tokens, own.steps) == [], "a prompt's own settings take the recipe's place"
+    assert replayer.replay(replace(own.prompt, sampling={}), own.tokens, own.steps)
 
     index, token = 20, (answer.tokens[20] + 7) % 1000
     tampered = (*answer.tokens[:index], token, *answer.tokens[index + 1 :])
