@@ -102,7 +102,7 @@ class Outcome(Result):
     disturbed: list[State]
     """What disturbed the machine while it measured."""
     felt: list[Felt]
-    """Of the best arm of each target; the arm with the most to gain first."""
+    """Of the best arm of each target: that of the fastest setting first, then the arm with the most to gain."""
 
 
 def find_outcome(analysis: Analysis) -> Outcome:
@@ -136,7 +136,10 @@ def find_outcome(analysis: Analysis) -> Outcome:
         close=[row for row in best if fastest and row is not fastest and row.rate > (1 - CLOSE) * fastest.rate],
         targets=targets,
         disturbed=disturbances(analysis),
-        felt=_best_felt(analysis, first, [arm for arm in analysis.verdicts if arm.arm not in excluded]),
+        felt=sorted(
+            _best_felt(analysis, first, [arm for arm in analysis.verdicts if arm.arm not in excluded]),
+            key=lambda row: fastest is None or row.arm != fastest.arm,
+        ),
     )
 
 

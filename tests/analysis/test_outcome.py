@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 
 from benchctl.analysis.outcome import ANSWER_TOKENS, find_outcome, task_effects
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.reports.run_summary import print_decision, print_summary
 from benchctl.words import outcome as words
 from benchctl.words.conclusion import headline, sentences_of_sweep
 from tests.kept_runs import REPOSITORY
@@ -54,6 +57,21 @@ def test_what_a_person_feels_is_said_of_a_single_arm(flagship: Analysis) -> None
     ]
 
 
+def test_the_fastest_setting_comes_first_even_where_another_target_gains_more(flagship: Analysis) -> None:
+    speeds = {"spec_d8-t_q4_k_m": ("faster", 1.1), "ngram-t_bf16": ("faster", 1.2)}
+    verdicts = [
+        row.model_copy(update=dict(zip(("speed", "speedup"), speeds.get(row.arm, ("slower", 0.5)), strict=True)))
+        for row in flagship.verdicts
+    ]
+    speedups = [
+        row.model_copy(update={"pooled": speeds.get(row.arm, ("", 0.5))[1], "decode_rate": None})
+        for row in flagship.speedups
+    ]
+    outcome = find_outcome(flagship.model_copy(update={"verdicts": verdicts, "speedups": speedups}))
+    assert outcome.fastest is not None and outcome.fastest.arm == "spec_d8-t_q4_k_m"
+    assert [row.arm for row in outcome.felt][:2] == ["spec_d8-t_q4_k_m", "ngram-t_bf16"]
+
+
 def test_a_reader_who_decides_sees_a_number_for_each_setting_that_he_may_run(flagship: Analysis) -> None:
     outcome = find_outcome(flagship)
     line = words.felt(outcome, flagship)
@@ -64,6 +82,14 @@ def test_a_reader_who_decides_sees_a_number_for_each_setting_that_he_may_run(fla
     assert "first token as soon" in line and "energy not reported" in line
     assert re.search(r"Whole request with spec_d8-t_q8_0 0\.\d\d× and spec_d8-t_q4_k_m 0\.\d\d×\.", line)
     assert line.endswith("Prompts of 39 to 99 tokens, answers of 8 to 32, one at a time, temperature 0.")
+
+
+def test_the_screen_of_three_targets_is_one_of_24_lines(flagship: Analysis) -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    print_summary(console, flagship, "results/a/b", counted=False)
+    print_decision(console, flagship, "reports/a/b/index.html")
+    assert isinstance(console.file, io.StringIO)
+    assert len(console.file.getvalue().splitlines()) <= 24, "a command is a line, however long"
 
 
 def test_tasks_are_told_apart_only_where_they_are_shown_to_differ(flagship: Analysis) -> None:
