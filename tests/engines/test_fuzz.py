@@ -85,7 +85,22 @@ STREAMS: dict[str, list[dict[str, Any]]] = {
     ],
     "completion": [
         {"choices": [{"index": 0, "text": "a", "token_ids": [1], "logprobs": {"token_ids": [1]}}]},
-        {"choices": [{"index": 0, "delta": {"content": "b"}, "token_ids": [2, 3], "finish_reason": "length"}]},
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {"content": "b"},
+                    "token_ids": [2, 3],
+                    "finish_reason": "length",
+                    "speculative_decoding": {
+                        "total_draft_tokens": 4,
+                        "total_accepted_draft_tokens": 1,
+                        "num_spec_steps": 1,
+                        "acceptance_histogram": [0, 1, 0, 0, 0],
+                    },
+                }
+            ]
+        },
         {
             "choices": [],
             "usage": {"prompt_tokens": 3, "completion_tokens": 3},

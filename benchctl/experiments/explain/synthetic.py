@@ -31,7 +31,7 @@ def must_be_one_condition(recipe: Recipe) -> None:
     if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.setup for arm in recipe.arms):
         raise UsageError(
             "One engine, one pair of models and one condition are measured at a time.",
-            where="matrix, concurrency, rate, temperature, context_length",
+            where="matrix, concurrency, rate, temperature, context_length, max_tokens",
             fix="Leave them out of the recipe; run each on its own.",
         )
 
