@@ -83,6 +83,16 @@ def test_every_type_of_the_table_exists() -> None:
         assert fault.symptom.endswith(".") and fault.source and fault.reproduced
 
 
+def test_no_shipped_recipe_has_so_many_requests_at_a_time_that_its_answers_are_wrong() -> None:
+    (crowd,) = [fault for fault in all_faults() if fault.name == "crowd"]
+    recipes = [load_recipe(path) for path in shipped_recipes().values()]
+    arms = [arm for recipe in recipes for arm in recipe.arms if recipe.engine.kind == "llama.cpp" and arm.speculation]
+    assert any(arm.concurrency >= crowd.slots for arm in arms), "there are crowds, of other types"
+    assert all(
+        arm.concurrency < crowd.slots for arm in arms if arm.speculation and crowd.concerns(arm.speculation.types)
+    )
+
+
 def test_the_doctor_names_them() -> None:
     engine = FoundEngine("llama.cpp", "PATH", "/nowhere", True, "v", "1", "0c1e570", ("draft-mtp",))
     (*_, found) = check([engine], other_engines=False)
