@@ -220,6 +220,7 @@ class OpenAiEngine:
         dict.fromkeys(
             ("completions", *get_args(Pressure)), "benchctl does not start an endpoint, so it cannot give it arguments"
         )
+        | {"long": "an endpoint does not report its context"}
     )
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
