@@ -36,6 +36,7 @@ def shell_request(
     if prompt is None or sampling is None or (identity is not None and identity.context_length is not None):
         return None
     engine = manifest.recipe.get("engine")
+    sampling = sampling.model_copy(update=prompt.sampling)
     path, body = form.request(prompt, sampling, isinstance(engine, Mapping) and bool(engine.get("prefix_caching")))
     if "model" in body and manifest.engine.binary is None:
         body["model"] = manifest.target.source

@@ -66,7 +66,10 @@ def main() -> None:
             "exit_code": code,
             "prompts": document["prompts"],
         }
-        rows[f"{target}: {name}"] = row | {key: judged[key] for key in ("verdict", "reason", "counts", "validity")}
+        of_tasks = f" ({', '.join(options.tasks)})" if options.tasks else ""
+        rows[f"{target}: {name}{of_tasks}"] = row | {
+            key: judged[key] for key in ("verdict", "reason", "counts", "validity")
+        }
     keep(NAME, dict(sorted(rows.items())))
 
 

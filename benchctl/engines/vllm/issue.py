@@ -6,7 +6,7 @@ from typing import Any
 
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.issue_form import BugForm, IssueForm, Part, without_stream
-from benchctl.engines.vllm.server import completion_body
+from benchctl.engines.vllm.server import answer_settings, completion_body
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
@@ -18,6 +18,7 @@ def request(prompt: Prompt, sampling: Sampling, cached: bool) -> tuple[str, dict
     """`/v1/completions` for a raw prompt; for messages the chat route, which renders them by the same template."""
     del cached  # the server decides
     body = without_stream(completion_body((), sampling), "prompt")
+    body |= {key: value for key, value in answer_settings(prompt).items() if key in ("stop", "structured_outputs")}
     if prompt.prompt is not None:
         return "/v1/completions", {"prompt": prompt.prompt} | body
     return "/v1/chat/completions", EndpointTarget.chat(prompt) | body
