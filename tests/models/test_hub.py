@@ -43,6 +43,9 @@ def test_the_only_gguf_file_needs_no_name(hub: ThreadingHTTPServer) -> None:
 
 
 def test_a_repository_of_safetensors_is_a_folder_where_that_will_do(hub: ThreadingHTTPServer) -> None:
+    assert fetch(HubSource("org/many", None, "Q4")).name == "a-q4.gguf"
+    with pytest.raises(UsageError, match="has 2 GGUF files; 0 of them are q5"):
+        fetch(HubSource("org/many", None, "q5"))
     folder = fetch(HubSource("org/plain", None), safetensors=True)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "tokenizer.jsonl"]
     assert fetch(HubSource("org/one", None), safetensors=True).name == "model.gguf"

@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.hub import find_local
-from benchctl.recipes.source import HubSource
+from benchctl.recipes.source import HubSource, parse_source
 
 NAMED = HubSource("Org/Repo-GGUF", "sub/model-q8_0.gguf")
 WHOLE = HubSource("pfnet/plamo-2-8b", None)
@@ -64,3 +64,14 @@ def test_shards_are_one_candidate(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         (tmp_path / f"plamo-2-8b-{number:05d}-of-00003.gguf").touch()
     assert find_local(WHOLE, tmp_path) == tmp_path / "plamo-2-8b-00001-of-00003.gguf"
+
+
+def test_a_quantization_names_the_file_that_has_it(tmp_path: Path) -> None:
+    for name in ("m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-q8_0.gguf"):
+        (tmp_path / "Repo").mkdir(exist_ok=True)
+        (tmp_path / "Repo" / name).touch()
+    for tag, file in (("Q4_K_M", "m-Q4_K_M.gguf"), ("Q8_0", "m-q8_0.gguf")):
+        source = parse_source(f"hf:Org/Repo:{tag}")
+        assert isinstance(source, HubSource)
+        assert find_local(source, tmp_path) == tmp_path / "Repo" / file
+    assert find_local(HubSource("Org/Repo", None, "Q4_K"), tmp_path) is None, "no part of another's name"
