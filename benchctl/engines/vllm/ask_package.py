@@ -23,6 +23,10 @@ _INTERNAL = ("target_model_config", "target_parallel_config", "draft_model_confi
 """Fields that vLLM fills in itself."""
 
 
+def _whole(count: int | str) -> int | None:
+    return count if isinstance(count, int) else None
+
+
 def _serve_options() -> list[tuple[list[str], int | None]] | None:
     """Return the names of every option and how many values it takes (`None`: no number); `None` without a parser."""
     for module in _PARSERS:
@@ -33,7 +37,7 @@ def _serve_options() -> list[tuple[list[str], int | None]] | None:
             continue
         parser = make(parsers.FlexibleArgumentParser())
         return [
-            (list(action.option_strings), action.nargs if isinstance(action.nargs, int) else None)
+            (list(action.option_strings), 1 if action.nargs is None else _whole(action.nargs))
             for action in parser._actions
             if action.option_strings
         ]

@@ -8,6 +8,7 @@ fewest draft tokens worth verifying, does not exist in vLLM: its `prompt_lookup_
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -105,7 +106,11 @@ def _positive(option: str) -> str:
 
 def argument_problems(args: Sequence[str], options: Mapping[str, int | None] | None) -> list[str]:
     """Return a sentence for every argument of a recipe that this vLLM lacks or that benchctl sets itself."""
-    return package_argument_problems(args, options, RESERVED, "vLLM", _positive)
+    problems = package_argument_problems(args, options, RESERVED, "vLLM", _positive)
+    for argument, following in itertools.zip_longest(args, args[1:]):
+        if options and options.get(argument.replace("_", "-")) == 1 and (following is None or following in options):
+            problems.append(f"{argument} lacks its value; write it as the next item.")
+    return problems
 
 
 _COUNTING = ("--enable-per-request-metrics", "--speculative-config", "--per-request-spec-decode-metrics")
@@ -327,7 +332,7 @@ class Package:
     keys: tuple[str, ...]
     """The keys of `--speculative-config`."""
     options: Mapping[str, int | None] | None
-    """The options of `vllm serve`, and how many values each takes (`None`: at least one); `None` if not known."""
+    """The options of `vllm serve`, and how many values each takes (`None`: it varies); `None` if not known."""
     arctic_inference: bool
     torchvision: bool
     """Whether these packages are in its environment."""

@@ -137,3 +137,11 @@ def test_prefix_caching_is_a_key_of_the_engine(package: Make, folder: Make) -> N
     assert "--enable-prefix-caching" in argv and "--no-enable-prefix-caching" not in argv
     assert argv[-2:] == ("--mamba-cache-mode", "align")
     assert "--enable-prompt-tokens-details" in argv, "how many tokens were not read is reported"
+
+
+def test_an_option_without_its_value_is_refused_before_a_launch() -> None:
+    options = {"--tensor-parallel-size": 1, "--enforce-eager": 0, "--block-size": 1}
+    (problem,) = argument_problems(["--tensor_parallel_size", "--enforce-eager", "--block-size", "16"], options)
+    assert problem == "--tensor_parallel_size lacks its value; write it as the next item."
+    assert len(argument_problems(["--block-size"], options)) == 1
+    assert argument_problems(["--enforce-eager", "--block-size", "16"], options) == []
