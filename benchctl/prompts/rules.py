@@ -24,7 +24,14 @@ Status = Literal["valid", "invalid", "cut", "unchecked"]
 RuleCode = Literal["json", "schema", "regex", "choice", "stop", "no-call", "call-json", "call-name", "call-arguments"]
 
 ENFORCED = frozenset({"type", "enum", "const", "required", "additionalProperties", "minItems", "maxItems"})
-"""Words of JSON Schema that the grammars of llama.cpp and xgrammar (vLLM, SGLang) both hold."""
+"""Words of JSON Schema that the grammars of llama.cpp and xgrammar (vLLM, SGLang) both hold in plain schemas."""
+_NOTES = frozenset({"$defs", "definitions", "$schema", "$id", "title", "description", "default", "examples"})
+_ALTERNATIVES = frozenset({"anyOf", "oneOf", "$ref"})
+"""Words beside which llama.cpp reads no others (`visit` in common/json-schema-to-grammar.cpp)."""
+_LEFT_OUT = frozenset(
+    {"allOf", "if", "not", "dependentSchemas", "dependentRequired", "unevaluatedProperties", "contains"}
+)
+"""Words that a grammar holds in part or not at all."""
 _THOUGHT = "</think>"
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 """A call as the templates of Qwen, Hermes and others have it."""
@@ -131,13 +138,42 @@ def _against(value: object, schema: dict[str, Any]) -> Kept:
     if validator is None:
         return Kept("unchecked")
     try:
-        error = best_match(validator.iter_errors(value))
+        errors = list(validator.iter_errors(value))
     except (RecursionError, Unresolvable):
         return Kept("unchecked")
-    if error is None:
+    if not errors:
         return Kept("valid")
-    detail = _shown(f"{error.json_path}: {error.message}")
-    return Kept("invalid", "schema", detail, enforced=error.validator in ENFORCED)
+    first = best_match(errors)
+    enforced = _is_plain(schema) and any(map(_is_enforced, errors))
+    return Kept("invalid", "schema", _shown(f"{first.json_path}: {first.message}"), enforced=enforced)
+
+
+def _is_plain(schema: object) -> bool:
+    """Whether no part of a schema has words that grammars leave out, or others beside its alternatives."""
+    if isinstance(schema, list):
+        return all(map(_is_plain, schema))
+    if not isinstance(schema, dict):
+        return True
+    words = schema.keys() - _NOTES
+    if words & _LEFT_OUT or (words & _ALTERNATIVES and len(words) > 1):
+        return False
+    return all(_is_plain(part) for part in schema.values())
+
+
+def _is_enforced(error: Any) -> bool:  # noqa: ANN401 - the library has no types
+    """Whether a grammar of the schema holds what an answer broke; of alternatives, in each of them."""
+    if error.context:
+        branches: dict[object, bool] = {}
+        for part in error.context:
+            branches[part.schema_path[0]] = branches.get(part.schema_path[0], False) or _is_enforced(part)
+        return all(branches.values())
+    if error.validator == "required":  # of properties that are not described nothing is in the grammar
+        return any(
+            name in error.schema.get("properties", {}) for name in error.validator_value if name not in error.instance
+        )
+    if error.validator in ("minItems", "maxItems"):
+        return "items" in error.schema and "prefixItems" not in error.schema
+    return error.validator in ENFORCED
 
 
 @lru_cache(maxsize=256)

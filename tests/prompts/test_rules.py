@@ -31,6 +31,13 @@ KEPT = '{"city": "Oslo"}'
         ({"answer_schema": CITY}, '{"town": "Oslo"}', "invalid", "schema", True),
         ({"answer_schema": CITY}, '{"city": "oslo"}', "invalid", "schema", False),  # a pattern is not always enforced
         ({"answer_schema": CITY}, '{"city": "Oslo", "days": 9}', "invalid", "schema", False),
+        ({"answer_schema": {"required": ["a"]}}, "{}", "invalid", "schema", False),  # no grammar names `a`
+        ({"answer_schema": {"type": "array", "minItems": 1}}, "[]", "invalid", "schema", False),
+        ({"answer_schema": {"type": "array", "items": {}, "minItems": 1}}, "[]", "invalid", "schema", True),
+        ({"answer_schema": {"anyOf": [CITY, {"type": "null"}]}}, "3", "invalid", "schema", True),
+        ({"answer_schema": {"anyOf": [CITY, {"type": "null"}]}}, '{"city": "oslo"}', "invalid", "schema", False),
+        ({"answer_schema": {"anyOf": [{"type": "null"}], "type": "null"}}, "3", "invalid", "schema", False),
+        ({"answer_schema": {"allOf": [{"type": "null"}]}}, "3", "invalid", "schema", False),
         ({"answer_schema": {"$ref": "http://127.0.0.1:9/x"}}, KEPT, "unchecked", None, False),  # nothing is fetched
         ({"answer_schema": {"type": "nonsense"}}, KEPT, "unchecked", None, False),
         ({"answer_schema": {"$ref": "#"}}, KEPT, "unchecked", None, False),
