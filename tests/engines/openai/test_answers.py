@@ -257,6 +257,11 @@ def test_what_a_prompt_has_beside_its_messages_is_sent(endpoint: Endpoint, ask: 
     complete(server, rendered, GREEDY)
     assert {key: script.requests[0].get(key) for key in REQUEST} == REQUEST
     assert rendered.sha256 != server.render(CHAT).sha256
+    stopping = server.render(CHAT.model_copy(update={"stop": ("x",), "logprobs": True}))
+    complete(server, stopping, GREEDY)
+    assert {key: script.requests[-1].get(key) for key in ("stop", "logprobs")} == {"stop": ["x"], "logprobs": True}
+    with pytest.raises(EngineError, match="repeat_penalty is not part of the OpenAI API"):
+        ask(endpoint()).render(CHAT.model_copy(update={"repeat_penalty": 1.2}))
     assert json.loads(server.render(CHAT).text) == [{"role": "user", "content": "count"}]
 
 

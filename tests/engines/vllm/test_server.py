@@ -14,7 +14,7 @@ import pytest
 from benchctl.engines.base import Ledger, Rendered
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.server import VllmServer
+from benchctl.engines.vllm.server import VllmServer, answer_settings, completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
@@ -119,6 +119,22 @@ def test_what_a_prompt_has_beside_its_messages_is_sent(start: Start) -> None:
     complete(server, replace(with_schema, token_ids=PROMPT.token_ids), GREEDY)
     assert script.requests[0]["response_format"] == form
     assert with_schema.sha256 != server.render(chat).sha256
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        ({"stop": ("a", "b"), "logprobs": True}, {"stop": ["a", "b"], "logprobs": 1}),
+        ({"choice": ("yes", "no")}, {"structured_outputs": {"choice": ["yes", "no"]}}),
+        ({"regex": "[ab]"}, {"structured_outputs": {"regex": "[ab]"}}),
+        ({"regex": "[ab]", "grammar": "root ::= [ab]"}, {}),  # the grammar is a setting of the sampling
+    ],
+)
+def test_what_a_prompt_asks_of_its_answer_is_sent_beside_it(fields: dict[str, Any], settings: dict[str, Any]) -> None:
+    prompt = Prompt(prompt="x", **fields)
+    assert answer_settings(prompt) == settings
+    body = completion_body((1,), GREEDY.model_copy(update=prompt.sampling))
+    assert body.get("structured_outputs") == ({"grammar": "root ::= [ab]"} if "grammar" in fields else None)
 
 
 def test_counters_that_lag_are_waited_for(start: Start) -> None:
