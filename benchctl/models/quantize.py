@@ -305,16 +305,31 @@ def needs_target(folder: Path) -> bool:
     return no_tokenizer or "draft_vocab_size" in config or any(_HEADS.search(name) for name in named)
 
 
-def converted(folder: Path, converter: Program, *, notice: Notice | None = None, target: Path | None = None) -> Path:
+def converted(
+    folder: Path,
+    converter: Program,
+    *,
+    notice: Notice | None = None,
+    target: Path | None = None,
+    make_now: bool = True,
+) -> Path:
     """Return the GGUF file of a safetensors folder, in the precision of its weights, from the cache where it is kept.
 
-    `target`: the folder of a draft head's target. Raises UsageError where the converter's packages are missing or the
+    `target`: the folder of a draft head's target. `make_now`: whether it is made where it is missing; else that is an
+    error. Raises UsageError where the converter's packages are missing or the
     folder cannot be converted, EngineError (`launch`), StorageError.
     """
     precision = _precision(folder)
     hashes = [_hashes(folder, notice)] + ([] if target is None else [_hashes(target, notice)])
     key = hashlib.sha256(json.dumps([*hashes, converter.build, precision, ROTARY_HEADS]).encode()).hexdigest()
     cached = cache_folder() / "converted" / f"{key}.gguf"
+
+    if not make_now and not cached.is_file():
+        raise UsageError(
+            "this folder of safetensors is not converted to GGUF yet, and a dry run converts nothing",
+            where=one_line(str(folder)),
+            fix="Start the run, or convert it first: benchctl models quantize FOLDER --type bf16 -o FILE",
+        )
 
     def make(part: Path) -> None:
         if notice:

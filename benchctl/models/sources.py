@@ -57,7 +57,8 @@ class ModelSearch:
     """Called with a few words before a step that takes long."""
     find_tool: FindTool | None = None
     quantizes: bool = True
-    """Whether what a recipe has quantized is made where it is missing; else its source stands in for it."""
+    """Whether what a recipe has converted or quantized is made where it is missing. Otherwise the first is an error, and
+    the source stands in for the second."""
     may_run_code: bool = False
     """Whether llama.cpp's converter may run Python code that a folder of safetensors brings."""
 
@@ -145,7 +146,13 @@ class ModelSearch:
                         where=one_line(str(code), 400),
                         fix="If you trust it, add --trust-recipe. Otherwise remove it, or name a GGUF file.",
                     )
-            first = converted(first, self.find_tool("convert_hf_to_gguf.py"), notice=self.notice, target=target)
+            first = converted(
+                first,
+                self.find_tool("convert_hf_to_gguf.py"),
+                notice=self.notice,
+                target=target,
+                make_now=self.quantizes,
+            )
         files = all_shards(first)
         for file in files:
             read_header(file)

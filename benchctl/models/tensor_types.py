@@ -68,7 +68,7 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
         matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
         assigned = [tensor for tensor in matching if takes_other_type(tensor) and tensor.name not in types]
         if not assigned:
-            raise _without_effect(pattern, tensors)
+            raise _without_effect(pattern, tensors, kept=bool(matching) and not any(map(takes_other_type, matching)))
         for tensor in assigned:
             _must_fit(tensor, _named(requested), pattern)
             types[tensor.name] = requested.lower()
@@ -91,7 +91,8 @@ def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[s
     )
 
 
-def _without_effect(pattern: str, tensors: Sequence[Tensor]) -> UsageError:
+def _without_effect(pattern: str, tensors: Sequence[Tensor], *, kept: bool) -> UsageError:
+    """Return the error for a pattern that changes nothing; `kept`: it matches only tensors that keep their type."""
     names = families(tensors)
     near = did_you_mean(pattern.removesuffix(".weight"), [*names, *(tensor.name for tensor in tensors)]).strip()
     if family(pattern) == "output" and "output" not in names and "token_embd" in names:
@@ -99,6 +100,12 @@ def _without_effect(pattern: str, tensors: Sequence[Tensor]) -> UsageError:
             "this model has no tensor `output`: its output is `token_embd` (tied embeddings)",
             where=f"quantize.tensors.{pattern}",
             fix="Write token_embd.",
+        )
+    if kept:
+        return UsageError(
+            f"the pattern '{pattern}' changes nothing: llama-quantize leaves norms, biases and small tensors alone",
+            where=f"quantize.tensors.{pattern}",
+            fix="Leave the pattern out.",
         )
     listed = f"Its tensors are named like: {', '.join(one_line(name, 60) for name in names[:20])}."
     return UsageError(

@@ -121,7 +121,8 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     inner = fields.get("body")
     row = {**fields, **inner} if isinstance(inner, dict) else {**fields}
     for key, neutral in _REFUSED.items():
-        if row.get(key) not in (None, [], {}, neutral):
+        idle = key == "parallel_tool_calls" and not row.get("tools")
+        if not idle and row.get(key) not in (None, [], {}, neutral):
             raise RowError(
                 f"`{key}` changes the answer, and benchctl does not send it: leave it out; what all prompts share "
                 "is set in the recipe (sampling, engine.args)"

@@ -176,6 +176,13 @@ def test_a_source_stands_in_for_what_is_not_to_be_quantized_now(make_gguf: MakeG
     tool = Program(("/no/such/tool",), "1", lambda argv, log, on_line: pytest.fail("it was run"))
     model = ModelSearch(tmp_path, find_tool=lambda name: tool, quantizes=False).pair(pair).target
     assert (model.path, model.unmade) == (source, "q8_0")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder := tmp_path / "hf").mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(UsageError, match="a dry run converts nothing"):
+        ModelSearch(tmp_path, find_tool=lambda name: tool, quantizes=False).files("hf")
     (warning,) = unmade_models(ResolvedPair(model, None))
     assert "m.gguf to q8_0 first" in warning
 

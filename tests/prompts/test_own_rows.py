@@ -200,6 +200,12 @@ def test_an_image_is_sent_and_hashed_as_data(tmp_path: Path) -> None:
     assert load_suite("s.json", recipe_folder=tmp_path).tasks["t"] == (same,)
 
 
+def test_a_key_of_tools_is_idle_without_any(tmp_path: Path) -> None:
+    assert first(tmp_path, {"messages": [turn("user", "a")], "parallel_tool_calls": False})
+    with pytest.raises(UsageError, match="`parallel_tool_calls` changes the answer"):
+        first(tmp_path, {"messages": [turn("user", "a")], "parallel_tool_calls": False, "tools": [TOOL]})
+
+
 def test_keys_of_turns_that_say_nothing_to_a_model_are_named(tmp_path: Path) -> None:
     turns = [{**turn("user", "a"), "timestamp": 5, "refusal": None}]
     (note,) = loaded(tmp_path, [{"messages": turns}]).notes
