@@ -57,8 +57,8 @@ class ModelSearch:
     """Called with a few words before a step that takes long."""
     find_tool: FindTool | None = None
     quantizes: bool = True
-    """Whether what a recipe has converted or quantized is made where it is missing. Otherwise the first is an error, and
-    the source stands in for the second."""
+    """Whether what a recipe has converted or quantized is made where it is missing. Else the first is an error, and the
+    source stands in for the second."""
     may_run_code: bool = False
     """Whether llama.cpp's converter may run Python code that a folder of safetensors brings."""
 
