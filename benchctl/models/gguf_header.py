@@ -257,8 +257,8 @@ class _Parser:
             if self.path.suffix == ".safetensors" or self.data[8:9] == b"{":
                 fix = "Name the folder that it lies in, with its config.json."
                 raise _BrokenError("this is a safetensors file, not GGUF", fix)
-            if known := next((kind for start, kind in _OTHER_FILES.items() if magic.startswith(start)), None):
-                raise _BrokenError(f"this is {known[0]}, not a GGUF file", known[1])
+            if other := next((kind for start, kind in _OTHER_FILES.items() if magic.startswith(start)), None):
+                raise _BrokenError(f"this is {other[0]}, not a GGUF file", other[1])
             raise _BrokenError(f"this is no GGUF file: it starts with {magic!r}, expected b'GGUF'", "Name a GGUF file.")
         self.at = 4
         version = self.u32()

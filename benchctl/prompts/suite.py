@@ -71,8 +71,8 @@ class Message(BaseModel):
     @property
     def images(self) -> tuple[str, ...]:
         """The addresses of its images."""
-        found = (value_at(part, (IMAGES, "url")) for part in self.parts or ())
-        return tuple(str(address) for address in found if address is not None)
+        addresses = (value_at(part, (IMAGES, "url")) for part in self.parts or ())
+        return tuple(str(address) for address in addresses if address is not None)
 
     @model_validator(mode="after")
     def _says_something(self) -> Message:
