@@ -37,6 +37,13 @@ class Condition:
     frame: Frame
     answers: Answers
 
+    @classmethod
+    def of_group(cls, group: ConditionRun) -> Condition:
+        """Lay out the records of a condition. Raises UsageError when no arm is called as its baseline."""
+        run = group.run
+        frame = make_frame(run.records, run.manifest, group.baseline, pooled=run.pooled)
+        return cls(group, frame, find_answers(frame))
+
     @property
     def compared(self) -> list[int]:
         """The arms that are compared with the baseline."""
@@ -57,9 +64,7 @@ class Judge(Protocol):
 
 def conditions_of(run: RunData, baseline: str | None = None) -> list[Condition]:
     """Return a run's conditions. Raises UsageError when no arm is called `baseline`."""
-    groups = split(run, baseline)
-    frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
-    return [Condition(group, frame, find_answers(frame)) for group, frame in zip(groups, frames, strict=True)]
+    return [Condition.of_group(group) for group in split(run, baseline)]
 
 
 def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analysis:

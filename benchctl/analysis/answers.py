@@ -15,6 +15,7 @@ import numpy as np
 
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import SelfConsistency
+from benchctl.data.pool import MISSING
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def find_answers(frame: Frame) -> Answers:
 
 
 def _flaw(record: Record) -> str | None:
+    if record.error is not None and record.error.kind == MISSING:
+        return "is missing"
     if record.error is not None:
         return f"failed ({record.error.kind}: {record.error.message})"
     if record.content is None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from benchctl.data.counts import refusals
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import FurtherPrompt, Manifest
 from benchctl.data.record import Record
 from benchctl.errors import UsageError
 from benchctl.recipes.relations import unscored_constraints
@@ -76,6 +76,8 @@ class Frame:
     """Why the number of tokens of each record is refused; `None` where nothing contradicts it."""
     again: int | None = None
     """The arm that is a second cell of the baseline in every block; `None` where there is none."""
+    pooled: bool = False
+    """Whether what lacks was never asked: `benchctl.data.store.RunData.pooled`."""
 
     @cached_property
     def decode_s(self) -> Floats:
@@ -173,6 +175,26 @@ class Frame:
         table[self.arm, self.block, self.prompt] = np.arange(len(self.records))
         return table
 
+    def asked(self, arm: int) -> Booleans:
+        """Return which prompts an arm was, or should have been, asked together with the baseline."""
+        if not self.pooled:
+            return np.ones(len(self.prompts), dtype=np.bool_)
+        pairs = (self.row_at[arm] >= 0) & (self.row_at[self.baseline] >= 0)
+        asked: Booleans = pairs.any(axis=0)
+        return asked
+
+    @cached_property
+    def further(self) -> Booleans:
+        """Which prompts were asked after the run."""
+        named = self.manifest.prompts if self.manifest else ()
+        later = {(prompt.task, prompt.prompt_idx) for prompt in named if isinstance(prompt, FurtherPrompt)}
+        return np.array([key in later for key in self.prompts], dtype=np.bool_)
+
+    @property
+    def run_blocks(self) -> int:
+        """How many blocks the run has, without what was asked after it."""
+        return self.manifest.blocks if self.pooled and self.manifest else len(self.blocks)
+
     def blocks_of(self, arm: int) -> int:
         """Return in how many blocks an arm was to be measured: fewer than there are where it was decided before."""
         return min(len(self.blocks), self._ended.get(self.arms[arm], len(self.blocks)))
@@ -231,7 +253,9 @@ class Frame:
 _BY_ROW = "records", "block", "arm", "prompt", "task", "answered", "predicted", "decoded", "timed_s", "refused"
 
 
-def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None) -> Frame:
+def make_frame(
+    records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None, *, pooled: bool = False
+) -> Frame:
     """Lay out the measured records (warm-ups are left out). Raises UsageError when there is no such baseline."""
     measured = [record for record in records if record.phase == "measure"]
     labels = [record.label for record in measured]
@@ -284,6 +308,7 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
         timed_s=decoded / rate,
         manifest=manifest,
         refused=refused,
+        pooled=pooled,
         again=arm_of.get(compared[baseline_name].again or "") if baseline_name in compared else None,
     )
 

@@ -112,6 +112,8 @@ class Scope(Result):
     requests_per_process: int
     """Answered by an engine process, warm-up included, at most."""
     prompts: int
+    further: int = 0
+    """Of these, those that were asked after the run, once each."""
     blocks: int
     prompt_tokens: Range | None
     answer_tokens: Range | None
@@ -162,6 +164,8 @@ class ArmAudit(Result):
     """95 % upper limit of divergences per 1,000 tokens beyond those that noise makes."""
     prefixes: int
     """At which the noise was measured."""
+    continued: int = 0
+    """Of these, those in the target's own continuations of a shipped suite's prompts, not in answers of the run."""
     changed: int
     """Of these, at how many the margin moved at all."""
     stated: DetectionPower | None = None

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
     from benchctl.data.store import RunData
 
-_SHIPPED, _SHIPPED_TASKS, _SHIPPED_PROMPTS = "many", 8, 240
-"""The suite of many short prompts, its tasks and its prompts."""
+_SHIPPED, _SHIPPED_PROMPTS = "many", 240
+"""The suite of many short prompts, and its prompts."""
 YOUR_PROMPTS = "your-prompts.jsonl"
 """Stands in a command for a file that only its reader has."""
 COPYING = ("ngram-mod", "ngram-simple")
@@ -157,9 +157,7 @@ def _scores(run: Situation) -> Experiment | None:
     arms = [row.arm for row in run.faster if row.lossless == "undetermined" and row.unviolated is None]
     if not arms or run.served:
         return None
-    options = _options(run.manifest, ("--models-dir", "--engine-binary"))
-    command = ["benchctl", "verify-lossless", home_relative(run.folder), *options]
-    return Experiment(kind="scores", command=" ".join(map(quoted, command)), arms=arms)
+    return Experiment(kind="scores", command=_verify(run.manifest, run.folder), arms=arms)
 
 
 def _power(run: Situation) -> Experiment | None:
@@ -169,18 +167,15 @@ def _power(run: Situation) -> Experiment | None:
 
 
 def more_power(row: Losslessness, manifest: Manifest, folder: Path) -> Experiment | None:
-    """Return the run that gives an undetermined arm its verdict; `None` where power is not what it lacks."""
+    """Return the prompts that give an undetermined arm its verdict; `None` where power is not what it lacks."""
     stated = row.audit.stated if row.audit is not None else None
     needed = stated.prompts if stated is not None and can_be_shown(stated) else None
     if row.unviolated is None or needed is None:
         return None
     shipped = needed <= _SHIPPED_PROMPTS
-    limit = str(math.ceil(needed / _SHIPPED_TASKS))
-    options = ["--only", row.arm, "--prompts", _SHIPPED, "--limit", limit, "--blocks", "1"]
-    options = options if shipped else ["--prompts", YOUR_PROMPTS]
     return Experiment(
         kind="power",
-        command=_run_again(manifest, folder, options),
+        command=_verify(manifest, folder, "--more", "--prompts", _SHIPPED if shipped else YOUR_PROMPTS),
         arms=[row.arm],
         power=row.unviolated,
         prompts=needed,
@@ -304,6 +299,12 @@ def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
     words = ["benchctl", "run", home_relative(folder), *options, *elsewhere]
     words += _options(manifest, ("--models-dir", "--engine-binary", "--on"))
     return " ".join(map(quoted, words))
+
+
+def _verify(manifest: Manifest, folder: Path, *options: str) -> str:
+    """Return the command that verifies the run, with these options."""
+    words = ["benchctl", "verify-lossless", home_relative(folder), *options]
+    return " ".join(map(quoted, [*words, *_options(manifest, ("--models-dir", "--engine-binary"))]))
 
 
 def _options(manifest: Manifest, names: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from benchctl.analysis.answers import find_divergence, same_answer
 from benchctl.analysis.cells import identity_of, verify_width
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, Verdict
+from benchctl.data.pool import with_further
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def find_reportable(run: RunData, analysis: Analysis, arm: str | None = None) ->
         )
     if run.integrity.reason is not None:  # files that changed show nothing
         return None
-    answers = _answers(run)
+    answers = _answers(with_further(run))
     cases = [
         case
         for verdict in analysis.verdicts

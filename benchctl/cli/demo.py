@@ -86,7 +86,7 @@ def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
         run([recipe], out=results, blocks=str(blocks), only=list(ARMS[recipe]))
         newest = resolve_run(recipe, results)
         with suppress(typer.Exit):  # an arm that is not lossless: the report says so
-            verify_lossless(str(newest), results=results)
+            verify_lossless([str(newest)], results=results)
         report(str(newest), results=results, out=out / "reports")
     analysis = analyse_run(open_run(newest))
     print_summary(Console(), analysis, str(newest), counted=False)

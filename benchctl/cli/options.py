@@ -33,6 +33,7 @@ of_run = partial(
     typer.Argument, metavar="RUN", help="A run, a recipe's name, or a JSONL file.", autocompletion=complete.runs
 )
 LatestRun = Annotated[str | None, of_run(show_default="the latest run")]
+SeveralRuns = Annotated[list[str] | None, of_run(show_default="the latest run")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Target = Annotated[str | None, of_models("--target", "-t", "-m", metavar="MODEL", help="The target.")]
 Draft = Annotated[str | None, of_models("--draft", "-d", "-md", metavar="MODEL", help="The draft.")]

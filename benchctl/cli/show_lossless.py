@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from benchctl.analysis.asked import Asked
 from benchctl.analysis.next_experiment import more_power
 from benchctl.analysis.results import LOSSLESS, Losslessness
 from benchctl.data.scores import TargetScores
@@ -15,6 +16,7 @@ from benchctl.reports.tables.output import OUTPUT_TONE, divergences, validity, v
 from benchctl.reports.terminal import STYLES, Printout
 from benchctl.text import one_line, plural
 from benchctl.words import sweep as sweep_words
+from benchctl.words.asked import asked_sentence
 from benchctl.words.experiment import sentence as experiment_sentence
 from benchctl.words.lossless import consistency_sentence, noise_sentence, replay_sentence
 from benchctl.words.scope import scope_lines
@@ -23,14 +25,14 @@ MOST_PROMPTS = 6
 """Diverging prompts of an arm that are printed."""
 
 
-def print_document(run: RunData, verified: Verified) -> None:
-    """Print everything as a JSON document in ASCII."""
+def print_document(run: RunData, verified: Verified, asked: Asked | None = None) -> None:
+    """Print everything as a JSON document in ASCII. `asked`: what was asked first."""
     frame, verdicts = verified.outputs.frame, verified.verdicts
     consistency, scores = verified.consistency, verified.scores
     document = {
         "run": run.name,
         "baseline": verified.outputs.baseline,
-        "blocks": len(frame.blocks),
+        "blocks": frame.run_blocks,
         "prompts": len(frame.prompts),
         "lossless": verified.only(*LOSSLESS),
         "arms": [arm.model_dump(by_alias=True) for arm in verdicts],
@@ -40,21 +42,26 @@ def print_document(run: RunData, verified: Verified) -> None:
         "integrity": run.integrity.as_dict(),
         "replayed": None if scores is None or not scores.decoded else _replayed(scores),
     }
+    if asked is not None:
+        document["asked"] = asked.model_dump()
     if verified.outputs.not_judged:
         document["unjudged"] = sweep_words.not_judged(verified.outputs.not_judged)
     print_json("verify-lossless", document)
 
 
-def print_tables(run: RunData, verified: Verified) -> None:
-    """Print the verdicts, then every arm that is not identical with its differing prompts."""
+def print_tables(run: RunData, verified: Verified, asked: Asked | None = None) -> None:
+    """Print what was asked first, the verdicts, then every arm that is not identical with its differing prompts."""
     frame, verdicts = verified.outputs.frame, verified.verdicts
     consistency, scores = verified.consistency, verified.scores
     out = Printout()
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
     against = frame.arms[frame.baseline] if len(baselines) == 1 else "the baseline of its condition"
-    prompts, blocks = len(frame.prompts), len(frame.blocks)
+    prompts, blocks, later = int((~frame.further).sum()), frame.run_blocks, int(frame.further.sum())
     counts = f"{prompts:,} {plural(prompts, 'prompt')}, {blocks:,} {plural(blocks, 'block')}"
+    counts += f", {later:,} {plural(later, 'prompt')} asked afterwards" if later else ""
     out.say(f"Run {run.name}: every arm against {against}, {counts}")
+    if asked is not None:
+        out.say(asked_sentence(asked))
     out.say()
     if verified.outputs.not_judged:
         out.say(sweep_words.not_judged(verified.outputs.not_judged))

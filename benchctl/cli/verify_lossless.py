@@ -7,15 +7,28 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchctl.cli import options
+from benchctl.cli import complete, options
 from benchctl.errors import UsageError
 
 
 def verify_lossless(
-    run: options.LatestRun = None,
+    run: options.SeveralRuns = None,
     results: options.Results = Path("results"),
     baseline: options.Baseline = None,
     arm: options.OnlyArms = None,
+    more: Annotated[
+        bool,
+        typer.Option("--more", help="Ask further prompts, untimed, until every arm has a verdict, or those of --arm."),
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --more: at most so long.", show_default="10m")
+    ] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="With --more: these, not those of the suites.", autocompletion=complete.suites
+        ),
+    ] = None,
     audit: Annotated[
         Literal["full", "divergences", "off"],
         typer.Option(metavar="full|divergences|off", help="Score whole answers, first divergences, or none."),
@@ -34,6 +47,8 @@ def verify_lossless(
 ) -> None:
     """Is every answer the target's own?
 
+    Several runs of one workload and engine are judged by the evidence of all of them.
+
     An arm is `identical` where every answer is, in every block; missing, failed or damaged answers are undetermined.
     The target alone is launched again and replays every answer in the batches it was made in: an arm whose answers
     differ is `exact` where every token is the likeliest there, and a `violation` where one is not. Where the engine
@@ -46,22 +61,30 @@ def verify_lossless(
     """
 
     starts = not offline and audit != "off"
+    scored = "--offline" if offline else f"--audit {audit}"
+    runs: list[str | None] = [*run] if run else [None]
     ignored = {
-        "--audit": audit != "full" and offline,
-        "--audit-minutes": audit_minutes is not None and (offline or audit != "full"),
-        "--engine-binary": engine_binary is not None and not starts,
-        "--models-dir": models_dir is not None and not starts,
+        "--audit": (audit != "full" and offline, scored),
+        "--audit-minutes": (audit_minutes is not None and (offline or audit != "full"), scored),
+        "--engine-binary": (engine_binary is not None and not starts, scored),
+        "--models-dir": (models_dir is not None and not starts, scored),
+        "--more": (more and (offline or audit != "full"), scored),
+        "--baseline": (more and baseline is not None, "--more"),
     }
-    if without_effect := [name for name, is_given in ignored.items() if is_given]:
-        where = "--offline" if offline else f"--audit {audit}"
+    if without_effect := [name for name, (is_given, _) in ignored.items() if is_given]:
         message = f"{', '.join(without_effect)} would have no effect"
-        raise UsageError(message, where=where, fix="Leave out either of them.")
+        raise UsageError(message, where=ignored[without_effect[0]][1], fix="Leave out either of them.")
+    if not more and (budget is not None or prompts is not None):
+        message = "--budget and --prompts have no effect without --more."
+        raise UsageError(message, fix="Add --more, or leave them out.")
+    if more and len(runs) > 1:
+        raise UsageError("Further prompts are asked of one run.", where="--more", fix="Name a single run.")
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.lossless.score.session import Request, verify
+    from benchctl.lossless.score.session import Request, verify, verify_pooled
 
-    data = open_run(resolve_run(run, results))
+    data, *others = [open_run(resolve_run(name, results)) for name in runs]
     request = Request(
         baseline=baseline,
         arms=arm,
@@ -72,13 +95,21 @@ def verify_lossless(
         trusted=trust_recipe,
         quiet=quiet or as_json,
     )
-    verified = verify(data, request)
+    asked = None
+    if more:
+        from benchctl.lossless.score.asking import Bound, verify_more
+
+        data, verified, asked = verify_more(data, request, Bound(options.read_budget(budget or "10m"), prompts))
+    elif others:
+        data, verified = verify_pooled([data, *others], request)
+    else:
+        verified = verify(data, request)
     if not verified.verdicts:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
-        print_document(data, verified)
+        print_document(data, verified, asked)
     elif not quiet:
-        print_tables(data, verified)
+        print_tables(data, verified, asked)
     if verified.failure is not None:
         raise verified.failure
     if not verified.only(*ACCEPTED[accept]):

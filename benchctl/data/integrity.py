@@ -69,9 +69,13 @@ def manifest_damage(content: bytes, name: str) -> list[str]:
     return [] if is_sealed(content) else [f"{name} was changed after it was written."]
 
 
-def lines_damage(folder: Path, manifest: Manifest, name: str) -> list[str]:
-    """Return a sentence where a file of lines was changed; after a kill it may be longer than the manifest knows."""
-    change = change_of(folder / name, manifest.files.get(name), grows=manifest.status == "started")
+def lines_damage(folder: Path, manifest: Manifest, name: str, *, unfinished: bool | None = None) -> list[str]:
+    """Return a sentence where a file of lines was changed; after a kill it may be longer than the manifest knows.
+
+    `unfinished`: whether its writer may have been killed, where that is not the run's.
+    """
+    grows = manifest.status == "started" if unfinished is None else unfinished
+    change = change_of(folder / name, manifest.files.get(name), grows=grows)
     return [f"{name} {change}."] if change else []
 
 

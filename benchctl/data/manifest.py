@@ -143,6 +143,30 @@ class PromptIdentity(Part):
     """What the form of its answer must be."""
 
 
+class FurtherPrompt(PromptIdentity):
+    """A prompt that was asked after the run; `task` begins with the suite's name where that is not the run's."""
+
+    suite: str
+    """What `load_suite` finds it by."""
+    suite_task: str
+    """Its task in that suite."""
+
+
+class FurtherPrompts(Part):
+    """What was asked after the run for its verdicts alone: no speed is of it. The answers are in `further.jsonl`."""
+
+    prompts: list[FurtherPrompt] = Field(default_factory=list)
+    cells: list[Cell] = Field(default_factory=list)
+    """Their blocks follow the run's own, one each time that prompts were asked."""
+    asking: bool = False
+    """Whether answers may follow that the manifest does not know."""
+
+    @property
+    def times(self) -> int:
+        """How often prompts were asked."""
+        return len({cell.block for cell in self.cells})
+
+
 class MachineIdentity(Part):
     """A kind of machine of a cluster. Measurements on different kinds are never pooled."""
 
@@ -331,6 +355,8 @@ class Manifest(Part):
     preflight: PreflightRecord | None = None
     """`None`: not recorded."""
     cells: list[Cell] = Field(default_factory=list)
+    further: FurtherPrompts | None = None
+    """What `verify-lossless --more` asked; `None`: nothing."""
     warnings: list[str] = Field(default_factory=list)
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)

@@ -141,6 +141,8 @@ class NullPass(OfAnswer):
     skipped: int = 0
     slots: int = Field(default=1, ge=1)
     places: list[Annotated[int, Field(ge=0)]]
+    suite: str | None = None
+    """Where the answer is none of the run's: the file of the prompt that the target continued."""
     losses: list[float]
     """At each place: how much less the target prefers its likeliest token to the best other; nats."""
 
@@ -205,6 +207,18 @@ class Replays(Part):
     lacks: dict[str, str] = Field(default_factory=dict)
     """By arm, why its answers, or some of them, could not be replayed; the end of a sentence."""
     seconds: float = 0.0
+
+    def add(self, others: Replays) -> None:
+        """Add what was replayed in another run; an arm keeps a single program that read its answers."""
+        for target in others.targets:
+            same = next((own for own in self.targets if set(own.arms) & set(target.arms)), None)
+            if same is None:
+                self.targets.append(target)
+            elif (same.evidence, same.program_sha256) == (target.evidence, target.program_sha256):
+                same.arms += [name for name in target.arms if name not in same.arms]
+                have = {read.key for read in same.answers}
+                same.answers += [read for read in target.answers if read.key not in have]
+        self.lacks = {**others.lacks, **self.lacks}
 
 
 def sha256_steps(steps: Sequence[Sequence[int]]) -> str:
@@ -292,6 +306,27 @@ class TargetScores(Part):
         same = [earlier for earlier in self.decoded if (earlier.task, earlier.prompt_idx) == key]
         if all(earlier.places < decoded.places for earlier in same):
             self.decoded = [earlier for earlier in self.decoded if earlier not in same] + [decoded]
+
+
+def join_scores(several: Sequence[TargetScores]) -> TargetScores | None:
+    """Return what was read in several runs as read in the first; of scores in another shape nothing."""
+    if not several:
+        return None
+    joined = several[0].model_copy(deep=True)
+    for scores in several[1:]:
+        joined.add(scores.positions)
+        for decoded in scores.decoded:
+            joined.add_decoded(decoded)
+        joined.sampled = sorted({*joined.sampled, *scores.sampled})
+        if scores.shape == joined.shape or not joined.answers:
+            joined.shape = scores.shape
+            have_answers, have_passes = {read.answer for read in joined.answers}, {read.key for read in joined.passes}
+            joined.answers += [read for read in scores.answers if read.answer not in have_answers]
+            joined.passes += [read for read in scores.passes if read.key not in have_passes]
+        if scores.replays is not None:
+            joined.replays = joined.replays or Replays()
+            joined.replays.add(scores.replays)
+    return joined
 
 
 def of_part(name: str, part: str | None) -> str:

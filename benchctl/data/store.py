@@ -2,6 +2,7 @@
 
     results/<recipe>/<run>/manifest.json     rewritten whole, atomically
     results/<recipe>/<run>/records.jsonl     append-only, a write per record
+    results/<recipe>/<run>/further.jsonl     what `verify-lossless --more` asked, for its verdicts alone
     results/<recipe>/<run>/logs/             engine logs, a file per cell
 
 A published study's bare JSONL file of eleven keys reads as a run without a manifest.
@@ -30,6 +31,7 @@ from benchctl.errors import StorageError, UsageError
 from benchctl.writing import refuse_links
 
 RECORDS = "records.jsonl"
+FURTHER = "further.jsonl"
 MANIFEST = "manifest.json"
 TOKEN_IDS = b'"token_ids":['
 """How the writer begins a list of token ids."""
@@ -66,6 +68,11 @@ class RunData:
     """The scores of each part, by its name."""
     costs: CostTraces | None = None
     """The costs of rounds, timed in runs of their own."""
+    further: Sequence[Record] = ()
+    """Answers to `Manifest.further`: for verdicts on the output alone (`benchctl.data.pool`)."""
+    pooled: bool = False
+    """Whether evidence was pooled: what should be in `records` and is not stands there as a failed record, so that
+    whatever else lacks was never asked."""
     left_out: Sequence[LeftOut] = ()
     """What drafts left out of the model, of a run with traces."""
     integrity: Integrity = field(default_factory=Integrity)
@@ -112,7 +119,12 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
     folder = path if path.is_dir() else path.parent
     if manifest is None:
         return RunData(folder, manifest, records, damaged)
-    scores = StoredScores(path, manifest)
+    scores, further = StoredScores(path, manifest), list[Record]()
+    if manifest.further is not None:
+        asked = manifest.model_copy(update={"cells": manifest.further.cells})
+        damage += lines_damage(path, manifest, FURTHER, unfinished=manifest.further.asking) if check else []
+        files = [path / FURTHER] if (path / FURTHER).exists() else []
+        further = _read_records(files, damaged, asked, changed=bool(damage))
     if manifest.machines and not as_stored:
         manifest, records = by_machine(manifest, records)
     parts = dict.fromkeys(arm.group.part for arm in manifest.compared().values())
@@ -124,6 +136,7 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
         scores=read_scores(folder, None, scores.read),
         costs=scores.read(COSTS, lambda: read_costs(folder)),
         left_out=read_left_out(folder, manifest, records, rejected_cells(manifest.cells)),
+        further=further,
         of_parts={name: read_scores(folder, name, scores.read) for name in parts if name is not None},
         integrity=Integrity(True, tuple(damage), tuple(scores.findings)),
     )

@@ -16,9 +16,9 @@ from typing import ClassVar, Self
 
 from benchctl.data.cell import Cell
 from benchctl.data.digests import FileDigest, is_sealed, sealed
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import FurtherPrompts, Manifest
 from benchctl.data.record import Record
-from benchctl.data.store import MANIFEST, RECORDS
+from benchctl.data.store import FURTHER, MANIFEST, RECORDS
 from benchctl.errors import StorageError
 from benchctl.writing import cannot_write, open_unlinked, refuse_links, write_whole
 
@@ -124,8 +124,13 @@ class FolderWriter(ABC):
         """Add a finished, failed or interrupted cell to the manifest, its lines being safe on disk before."""
         with contextlib.suppress(OSError):  # a file system without fsync still has the data
             os.fsync(self._lines)
-        self.manifest.cells.append(cell)
+        self.cells.append(cell)
         self.save()
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells of the lines, in the manifest."""
+        return self.manifest.cells
 
     def _hash_lines(self) -> None:
         start = 0
@@ -155,6 +160,31 @@ class RunWriter(FolderWriter):
 
     def _text(self) -> str:
         return self.manifest.model_dump_json(by_alias=True, indent=1)
+
+
+class FurtherWriter(RunWriter):
+    """The only writer of a run's folder, which adds what was asked after the run."""
+
+    lines = FURTHER
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        super().__init__(folder, manifest)
+        self.further = manifest.further = manifest.further or FurtherPrompts()
+        self.further.asking = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.further.asking = False
+            self.save()
+        finally:
+            super().__exit__(kind, value, trace)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells of what was asked after the run."""
+        return self.further.cells
 
 
 def write_scores(document: Path, name: str, text: str) -> None:

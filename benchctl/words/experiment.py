@@ -45,4 +45,4 @@ def sentence(experiment: Experiment) -> str:
     )
     if experiment.prompts_file is not None:
         return f'{text} {experiment.prompts_file} has lines of {{"prompt": "…"}}.'
-    return f"{text} Then verify that run: `benchctl verify-lossless`." if experiment.kind == "power" else text
+    return text

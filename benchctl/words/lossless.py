@@ -80,7 +80,7 @@ UNSCORED = {
     "replay-sampled": "answers are sampled",
     "replay-baseline-speculates": "the baseline speculates itself",
     "replay-cached": "the prompt cache was on, and from where a request read its prompt is not recorded",
-    "replay-unknown-steps": "its steps are not recorded",
+    "replay-unknown-steps": "they are not recorded",
     "replay-no-steps": "the steps of the others are not recorded",
     "replay-unfinished": "the time was over (`benchctl verify-lossless` continues)",
     "replay-partial": "{replayed} of {of} answers were replayed: {reason}",
@@ -103,6 +103,7 @@ ARMS = {
     "not-audited": "Its whole answers were not scored, so there is no verdict on them.",
     "vouched": "That speculation alone differs between the servers is taken from engine.{key}.",
     "control-is-target": "Without speculation its server gives the target's answers ({control}).",
+    "further": "Evidence: {of_prompts} of the run and {further} asked afterwards.",
     "damaged-evidence": "{message}",
     "batch-invariant": "{setting} promises the same numbers in any batch: no numeric noise can make a difference.",
 }
@@ -378,6 +379,10 @@ def audit_sentence(audit: ArmAudit) -> str:
     reading = "read at once" if audit.by_prefill else "token by token"
     width = "the arm's verify width" + (f", {audit.slots} requests in a batch," if audit.slots > 1 else "")
     noise = "the change between prefill and decode" if audit.by_prefill else f"its own noise at {width}"
+    if audit.continued:
+        noise += (
+            f" ({audit.prefixes:,} prefixes, {audit.continued:,} of them in what it says to prompts of the suite many)"
+        )
     times = "once" if audit.diverged == 1 else f"{audit.diverged:,} times"
     scored = (
         f"Scored on the target alone, {reading}, {answers} diverge from its likeliest token {times}; "
@@ -441,7 +446,7 @@ def replayed_sentence(replay: ArmReplay) -> str:
             f"Replayed in its own batches, {place} is not the target's own. {_deviation(vars(replay.first))}{others}."
         )
     if replay.lacking is not None:
-        return f"Its steps were not {'all ' if replay.answers else ''}replayed: {replay.lacking}."
+        return f"The steps of {replay.arm} were not {'all ' if replay.answers else ''}replayed: {replay.lacking}."
     return (
         f"Replayed in its own batches on the target alone, all {_count(replay.tokens, 'token')} of "
         f"{_count(replay.answers, 'answer')} ({_count(replay.rounds, 'round')}) are the likeliest: what differs is "

@@ -13,7 +13,8 @@ import pytest
 from benchctl.cli.app import app
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import SCORES, TargetScores, read_scores
-from benchctl.errors import EngineError
+from benchctl.errors import EngineError, UsageError
+from benchctl.lossless.score import asking
 from tests.cli.calls import call
 from tests.resealed import reseal, write_sealed
 
@@ -138,6 +139,33 @@ def test_answers_replay_exactly_and_a_token_that_is_put_in_is_a_violation(measur
     replays = stored(run).replays
     assert replays is not None
     assert len(replays.targets[0].answers) == 13, "what was read before is not read again"
+
+
+def test_further_prompts_are_asked_untimed_and_replayed_with_the_runs_own(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, file = Path(shutil.copytree(measured, tmp_path / "more")), tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "Name three fruits."}\n{"prompt": "def double(number):"}\n', "utf-8")
+    records = (run / "records.jsonl").read_bytes()
+    more = ("--more", "--arm", "spec", "--prompts", str(file))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(asking, "describe_machine", lambda: {"cpu": "another"})
+        refused = call(app, "verify-lossless", str(run), *more)
+        assert isinstance(refused.exception, UsageError) and "the machine changed" in str(refused.exception)
+    document = verify(run, *more, code=0)
+    (arm,) = document["arms"]
+    assert (arm["replay"]["answers"], arm["replay"]["of"], arm["replay"]["control"]) == (8, 8, 8)
+    assert "Evidence: 6 prompts of the run and 2 asked afterwards." in arm["reason"]
+    assert document["asked"] == {"arms": ["spec"], "suites": {"mine.jsonl": 2}, "stopped": "prompts"}
+    assert (run / "records.jsonl").read_bytes() == records
+    lines = [json.loads(line) for line in (run / "further.jsonl").read_text("ascii").splitlines()]
+    assert [line["label"] for line in lines] == ["baseline"] * 2 + ["spec"] * 2
+    assert verify(run, "--offline", code=0)["arms"] == [arm]
+    again = verify(run, *more, code=0)
+    assert (again["asked"]["suites"], again["arms"]) == ({}, [arm]), "asking goes on where it stopped"
+    with (run / "further.jsonl").open("a", encoding="ascii") as added:
+        added.write(json.dumps(lines[-1]) + "\n")
+    assert verify(run, "--offline")["arms"][0]["verdict"] == "undetermined", "evidence that was changed decides nothing"
 
 
 def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path: Path) -> None:

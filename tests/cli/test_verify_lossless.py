@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from benchctl.cli.app import app
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.lossless.score import session
 from tests.benchctl_process import benchctl
+from tests.cli.calls import call
 
 Line = dict[str, Any]
 
@@ -196,3 +198,20 @@ def test_a_narrow_terminal_cuts_no_verdict(forked: Path) -> None:
     *lines, next_command = plain.rstrip().splitlines()
     assert "benchctl report" in next_command, "a command is never broken into lines: it is to be copied"
     assert max(map(len, lines)) <= 40
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--budget", "5m"), "no effect without --more"),
+        (("--more", "--offline"), "--more would have no effect"),
+        (("--more", "--baseline", "spec"), "--baseline would have no effect"),
+        (("--more",), "it has none or several"),
+        (("RUN", "--more"), "asked of one run"),
+        (("RUN", "--offline"), "Records without a manifest"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(equal: Path, words: tuple[str, ...], named: str) -> None:
+    refused = call(app, "verify-lossless", str(equal), *(str(equal) if word == "RUN" else word for word in words))
+    assert isinstance(refused.exception, UsageError)
+    assert named in f"{refused.exception}"

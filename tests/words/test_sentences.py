@@ -248,8 +248,7 @@ EXPERIMENTS: list[tuple[dict[str, Any], str]] = [
     ({"kind": "scores", "arms": ["a", "b"]},
      "Check the output of a and b: faster, but it may not be the target's own."),
     ({"kind": "power", "arms": ["a"], "power": 0.36, "prompts": 96},
-     "Check the output of a on more prompts: a fault would be noticed 36 times in 100; about 96 prompts are needed. "
-     "Then verify that run: `benchctl verify-lossless`."),
+     "Check the output of a on more prompts: a fault would be noticed 36 times in 100; about 96 prompts are needed."),
     ({"kind": "power", "arms": ["a"], "power": 0.36, "prompts": 1241, "prompts_file": "your-prompts.jsonl"},
      f"Check the output of a on more prompts: a fault would be noticed 36 times in 100; about 1,241 prompts are needed."
      f"{YOURS}"),

@@ -18,7 +18,7 @@ from typing import Any
 from benchctl.analysis.results import LOSSLESS, Losslessness
 from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import MANIFEST, RECORDS, RunData, open_run
+from benchctl.data.store import FURTHER, MANIFEST, RECORDS, RunData, open_run
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.text import first, one_line
@@ -46,7 +46,7 @@ def make_certificate(folder: Path) -> Statement:
     worst = [result for result, arms in by_result.items() if arms]
     return {
         "_type": TYPE,
-        "subject": [*_artefacts(manifest), *_files(run, RECORDS)],
+        "subject": [*_artefacts(manifest), *_files(run, RECORDS, *([FURTHER] if manifest.further else []))],
         "predicateType": PREDICATE,
         "predicate": {
             "result": worst[-1] if worst else "FAILED",

@@ -56,28 +56,35 @@ MOST_PLACES = 6_000
 
 
 def audit_parts(
-    parts: Sequence[tuple[TargetScores | None, Selection]], *, reason: Reason = NOT_VERIFIED, nats: float = STATED_NATS
+    parts: Sequence[tuple[TargetScores | None, Selection]],
+    *,
+    reason: Reason = NOT_VERIFIED,
+    nats: float = STATED_NATS,
+    times_asked: int = 0,
 ) -> dict[str, ArmAudit]:
     """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all.
 
     `reason`: why what is not scored was not; `nats`: within which the engine of the stated power accepts the runner-up.
+    `times_asked`: how often further prompts were asked. Each time the arms are tested again, at half the level of the
+    test before: over all tests together the chance of a false alarm is less than twice that of the first.
     """
     arms = sum(len(selection.arms) for _, selection in parts)
+    tests = arms * 2**times_asked
     audits = {
-        arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, arms, nats)
+        arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, tests, nats)
         for scores, selection in parts
         for arm in selection.arms
     }
     tested = {name: audit.p for name, audit in audits.items() if audit.p is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
-        audits[name] = audits[name].model_copy(update={"p_adjusted": adjusted})
+        audits[name] = audits[name].model_copy(update={"p_adjusted": min(1.0, adjusted * 2**times_asked)})
     return audits
 
 
 def _audit(
-    arm: ArmAnswers, scores: TargetScores | None, lacks: Reason | None, reason: Reason, arms: int, nats: float
+    arm: ArmAnswers, scores: TargetScores | None, lacks: Reason | None, reason: Reason, tests: int, nats: float
 ) -> ArmAudit:
-    """`lacks`: why none of its answers can be audited; `arms`: how many are audited in the whole run."""
+    """`lacks`: why none of its answers can be audited; `tests`: how many share the level, with those of other arms."""
     by_key = {answer.answer: answer for answer in scores.answers} if scores else {}
     scored = [(answer, by_key[answer.key]) for answer in arm.answers if answer.key in by_key]
     by_prefill = scores is not None and scores.shape == "prefill"
@@ -99,11 +106,12 @@ def _audit(
         "diverged": int(places.diverged.sum()),
         "beyond": 0,
         "prefixes": len(noise.margins),
+        "continued": _continued(scores, arm),
         "changed": int((noise.losses != 0).sum()),
         "lacking": unscored(lacking) if lacking else None,
     }
     if lacking is None:
-        level = AUDIT_LEVEL / 2 / arms
+        level = AUDIT_LEVEL / 2 / tests
         hazard = hazard_test(noise, places)
         reached = places.at(places.reached)
         floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
@@ -117,6 +125,14 @@ def _audit(
             "stated": find_power(noise, reached, nats, prompts, level=level, proposed=proposed),
         }
     return ArmAudit.model_validate(fields)
+
+
+def _continued(scores: TargetScores | None, arm: ArmAnswers) -> int:
+    """Return at how many places in no answer of the run the noise of an arm was measured."""
+    passes = scores.passes if scores else []
+    return sum(
+        len(read.places) for read in passes if read.suite and read.width in arm.widths and read.slots == arm.slots
+    )
 
 
 def _lacking(

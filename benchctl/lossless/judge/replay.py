@@ -98,6 +98,8 @@ def _steps_of_arm(frame: Frame, arm: int) -> ArmSteps:
     drafts = bool(speculation_of(frame, frame.arms[arm]))
     for prompt, key in enumerate(frame.prompts):
         for row in frame.row_at[arm, :, prompt].tolist():
+            if row < 0 and frame.pooled:
+                continue
             record = frame.records[row] if row >= 0 else None
             stepped = None if record is None else _stepped(record, drafts=drafts)
             if stepped is not None:

@@ -28,6 +28,7 @@ from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, Validity, because
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.analysis.scope import by_process, find_scope
+from benchctl.data.pool import with_further
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.audit import NOT_SCORED, NOT_VERIFIED, audit_parts, stated_nats
@@ -56,7 +57,15 @@ def analyse_run(run: RunData, *, baseline: str | None = None) -> Analysis:
 
 def judge(conditions: Sequence[Condition]) -> dict[str, Losslessness]:
     """Return the verdict on every compared arm, from its answers and what was scored and is kept with the run."""
+    conditions = [_with_further(condition) for condition in conditions]
     return _judge(conditions, _compared_of(conditions))
+
+
+def _with_further(condition: Condition) -> Condition:
+    """Return a condition with what was asked of its arms after the run."""
+    run = with_further(condition.group.run)
+    same = run is condition.group.run
+    return condition if same else Condition.of_group(replace(condition.group, run=run))
 
 
 def _judge(
@@ -81,7 +90,9 @@ def _judge(
     replays = _judge_replays(parts, scores, names)
     undecided = [name for name in names if name not in replays or not replays[name].summary.decides]
     selections = [(scores[run.part], select_answers(groups, undecided)) for run, groups in parts]
-    audits = audit_parts(selections, reason=reason, nats=stated_nats(conditions[0].group.run.manifest))
+    manifest = conditions[0].group.run.manifest
+    times_asked = manifest.further.times if manifest and manifest.further else 0
+    audits = audit_parts(selections, reason=reason, nats=stated_nats(manifest), times_asked=times_asked)
     processes = by_process(record for condition in conditions for record in condition.group.run.records)
     controls = find_controls(conditions, names, scores, audits)
     verdicts = {}
@@ -322,7 +333,7 @@ class OutputComparison:
     def __init__(self, run: RunData, *, baseline: str | None = None, arms: list[str] | None = None) -> None:
         """`arms` limits which are judged: by name, or all of a recipe's arm. Raises UsageError when no arm is called
         `baseline`."""
-        self._conditions = conditions_of(run, baseline)
+        self._conditions = [_with_further(condition) for condition in conditions_of(run, baseline)]
         self.frames = [condition.frame for condition in self._conditions]
         judged = (part for part in self._conditions if part.group.judged and greedy(part.frame))
         self._scored_condition = next(judged, self._conditions[0])

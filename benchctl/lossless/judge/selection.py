@@ -14,12 +14,13 @@ from benchctl.analysis.cells import first_token_by_round, invariant_by, speculat
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import Reason, because
 from benchctl.data.record import Record, sha256_tokens
+from benchctl.errors import UsageError
 from benchctl.prompts.load import load_suite, prompt_sha256
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import ConditionRun
     from benchctl.analysis.frame import Frame
-    from benchctl.data.manifest import Manifest
+    from benchctl.data.manifest import Manifest, PromptIdentity
     from benchctl.data.scores import AnswerKey
     from benchctl.prompts.suite import Prompt
 
@@ -269,12 +270,29 @@ def _slots(group: ConditionRun) -> int | None:
 
 
 def unchanged_prompts(manifest: Manifest, suite: str, folder: Path) -> dict[tuple[str, int], Prompt]:
-    """Return the run's prompts that are in `suite` still as they were, by task and index. Raises UsageError."""
+    """Return the run's prompts that are in `suite` still as they were, by task and index. Raises UsageError.
+
+    Those that were asked after the run are in suites of their own, and left out where one cannot be read.
+    """
     skip_bad = bool((manifest.recipe.get("prompts") or {}).get("skip_bad"))
-    prompts = load_suite(suite, recipe_folder=folder, skip_bad=skip_bad).tasks
-    return {
-        (identity.task, identity.prompt_idx): prompt
-        for identity in manifest.prompts
-        for prompt in prompts.get(identity.task, ())[identity.prompt_idx : identity.prompt_idx + 1]
-        if prompt_sha256(prompt) == identity.sha256
+    further = manifest.further.prompts if manifest.further else []
+    places: dict[str, list[tuple[PromptIdentity, str]]] = {
+        suite: [(prompt, prompt.task) for prompt in manifest.prompts]
     }
+    for later in further:
+        places.setdefault(str(Path(later.suite).expanduser()), []).append((later, later.suite_task))
+    unchanged: dict[tuple[str, int], Prompt] = {}
+    for name, identities in places.items():
+        try:
+            prompts = load_suite(name, recipe_folder=folder, skip_bad=skip_bad and name == suite).tasks
+        except UsageError:
+            if name == suite:
+                raise
+            continue
+        unchanged |= {
+            (identity.task, identity.prompt_idx): prompt
+            for identity, task in identities
+            for prompt in prompts.get(task, ())[identity.prompt_idx : identity.prompt_idx + 1]
+            if prompt_sha256(prompt) == identity.sha256
+        }
+    return unchanged

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,11 +75,13 @@ def judge_arm(
     rules = Endings() if plain.all() or not greedy(frame) else endings_of(frame)
     replayed = evidence.replays.get(frame.arms[arm])
     deviations = replayed.deviations if replayed is not None else {}
+    asked = frame.asked(arm)
     comparisons = [
         _identical(frame, arm, number)
         if plain[number] and prompt not in deviations
         else _compare(frame, answers, arm, number, evidence, rules)
         for number, prompt in enumerate(frame.prompts)
+        if asked[number]
     ]
     names = (frame.arms[frame.baseline], frame.arms[arm])
     repeats = [(name, repeated_otherwise(frame.manifest, name)) for name in names]
@@ -88,7 +90,7 @@ def judge_arm(
     total, differs = len(comparisons), any(_differs(comparison) for comparison in comparisons)
     replay = replayed.summary if replayed is not None else None
     by_replay = (because("replay"),) if replay is not None else ()
-    fields: dict[str, object] = {"verdict": "undetermined"}
+    fields: dict[str, Any] = {"verdict": "undetermined"}
     if speculates(frame, frame.baseline):
         fields["reasons"] = (because("baseline-speculates", identical=counts["identical"], prompts=total),)
     elif differs:
@@ -114,6 +116,8 @@ def judge_arm(
     else:
         fields["reasons"] = (because("undetermined", prompts=total, lost_lines=lost_lines), *by_replay)
     fields["replay"] = replay
+    if later := int((asked & frame.further).sum()):
+        fields["reasons"] = (*fields["reasons"], because("further", prompts=total - later, further=later))
     return Losslessness.model_validate(
         {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **fields}
     )
@@ -155,7 +159,7 @@ def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: fl
         "identical",
         prompts=len(comparisons),
         without_ids=sum(answer.tokens_equal is None for answer in comparisons),
-        blocks=len(frame.blocks),
+        blocks=frame.run_blocks,
         degenerate=degenerate,
         limit=limit,
     )
@@ -175,8 +179,9 @@ def _asked_again(comparison: Comparison, repeats: Sequence[tuple[str, Mapping[tu
 def plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
     """Find the prompts whose answers are all there, plain, and the same in both arms and every block."""
     rows = np.concatenate([frame.row_at[frame.baseline], frame.row_at[arm]])
-    codes = answers.code[rows]
-    plain: Booleans = np.all(answers.plain[rows] & (codes == codes[:1]), axis=0)
+    never_asked = (rows < 0) & frame.pooled
+    codes = np.where(never_asked, -1, answers.code[rows])
+    plain: Booleans = np.all(never_asked | (answers.plain[rows] & (codes == codes.max(axis=0))), axis=0)
     return plain
 
 
@@ -190,7 +195,7 @@ def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
         reasons=(_EQUAL,),
         text_equal=True,
         tokens_equal=True,
-        blocks_compared=len(frame.blocks),
+        blocks_compared=int((frame.row_at[arm, :, prompt] >= 0).sum()),
         blocks_differing=0,
     )
 
@@ -272,6 +277,8 @@ def _sound_records(frame: Frame, answers: Answers, arm: int, prompt: int) -> tup
     """Return an arm's comparable answers to a prompt by block, and a sentence for every other."""
     sound, flaws = {}, []
     for block, row in enumerate(frame.row_at[arm, :, prompt].tolist()):
+        if row < 0 and frame.pooled:
+            continue
         flaw = answers.flaw[row]
         if flaw is None:
             sound[block] = frame.records[row]

@@ -14,6 +14,7 @@ from benchctl.analysis.answers import common_length
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis, Comparison
+from benchctl.data.pool import with_further
 from benchctl.errors import BenchctlError
 from benchctl.lossless.judge.divergence import find_evidence
 from benchctl.lossless.judge.selection import unchanged_prompts
@@ -74,6 +75,7 @@ class PromptAnswers:
 def find_whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
     """Return every prompt that was compared, once for each baseline, those with a divergence first."""
     prompts = {key: _text(prompt) for key, prompt in kept_prompts(run.manifest).items()}
+    run = with_further(run)
     records: dict[tuple[str, str, int], dict[int, Record]] = defaultdict(dict)
     for record in run.records:
         if record.phase == "measure" and record.error is None and record.content is not None:

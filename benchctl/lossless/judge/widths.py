@@ -8,11 +8,13 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.losslessness import Reason, because
 from benchctl.lossless.judge.selection import widest_step
 
 if TYPE_CHECKING:
-    from benchctl.analysis.frame import Frame
+    from benchctl.analysis.frame import Booleans, Frame
     from benchctl.analysis.results import Losslessness
 
 
@@ -30,7 +32,8 @@ def width_groups(frame: Frame, judged: Losslessness) -> Reason | None:
     if not divergences:
         return None
     index, row = min(divergences, key=itemgetter(0))
-    answers = {name: _answers(frame, number) for number, name in enumerate(frame.arms)}
+    everywhere = np.logical_and.reduce([frame.asked(number) for number in range(len(frame.arms))])
+    answers = {name: _answers(frame, number, everywhere) for number, name in enumerate(frame.arms)}
     groups: dict[bool, list[str]] = {True: [], False: []}
     for number, name in enumerate(frame.arms):
         width = 1 if number == frame.baseline else widest_step(frame, number)
@@ -45,7 +48,7 @@ def width_groups(frame: Frame, judged: Losslessness) -> Reason | None:
     )
 
 
-def _answers(frame: Frame, arm: int) -> list[frozenset[str | None]]:
-    """Return the distinct answers of an arm to every prompt."""
-    rows_by_prompt = frame.row_at[arm].T.tolist()
+def _answers(frame: Frame, arm: int, prompts: Booleans) -> list[frozenset[str | None]]:
+    """Return the distinct answers of an arm to every one of `prompts`."""
+    rows_by_prompt = frame.row_at[arm].T[prompts].tolist()
     return [frozenset(frame.records[row].token_sha for row in rows if row >= 0) for rows in rows_by_prompt]

@@ -185,7 +185,7 @@ def scores_of(scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], top:
         return scorer.score_answer(prompt, answer, top)
     scores = [scorer.read_prompt(prompt, top)]
     for _, new, read in read_steps(scorer, prompt, answer, range(1, len(answer)), lambda _: top):
-        _require_kept(read, new)
+        require_kept(read, new)
         scores.append(read)
     return scores
 
@@ -198,7 +198,7 @@ def read_in_batches(scorer: Scorer, answer: ReadAnswer, alignment: Alignment) ->
     for end, new, scores in read_steps(
         scorer, answer.prompt, answer.tokens, counted, lambda index: TOP if counted[index] else 1
     ):
-        _require_kept(scores, new)
+        require_kept(scores, new)
         if counted[end]:
             batches.places.append(end)
             batches.losses.append(answer.loss(end, scores))
@@ -222,7 +222,8 @@ def read_by_decoding(scorer: Scorer, answer: ReadAnswer) -> NullPass:
     return decoding
 
 
-def _require_kept(scores: Scores, expected: int) -> None:
+def require_kept(scores: Scores, expected: int) -> None:
+    """Raise EngineError where the engine read more than what was new."""
     if scores.evaluated != expected:
         raise EngineError(
             f"The engine evaluated {scores.evaluated} tokens where {expected} were new.",

@@ -20,14 +20,16 @@ from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import because
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.data.machines import AXIS as MACHINE
+from benchctl.data.pool import pooled
 from benchctl.data.scores import AnswerKey, TargetScores
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, open_run
 from benchctl.engines.base import PrefillScorer, Scorer
 from benchctl.errors import EngineError, UsageError
-from benchctl.lossless.judge.audit import NOT_SCORED
+from benchctl.lossless.judge.audit import NOT_SCORED, PREFIXES
 from benchctl.lossless.judge.divergence import NOT_REPLAYED
 from benchctl.lossless.judge.run import OutputComparison
 from benchctl.lossless.judge.selection import Selection
+from benchctl.lossless.score.continuing import lacking_widths, prompts_beside, read_continuation
 from benchctl.lossless.score.keeping import KeptScores, Show
 from benchctl.lossless.score.plan import (
     AnswerPlan,
@@ -147,6 +149,21 @@ def verify(run: RunData, request: Request) -> Verified:
     )
     failure = next((_if_nothing(problem, verdicts) for problem in failures), None)
     return Verified(outputs, verdicts, outputs.consistency(), failure=failure)
+
+
+def verify_pooled(runs: Sequence[RunData], request: Request) -> tuple[RunData, Verified]:
+    """Score each run as `verify` does, and judge every arm by the evidence of all of them.
+
+    Returns what they are together. Raises UsageError for runs that are not of one workload before any is scored, and as
+    `verify`.
+    """
+    pooled(runs)
+    failures = [] if request.depth == "off" else [verify(run, request).failure for run in runs]
+    together = pooled([open_run(run.folder) for run in runs])
+    outputs = OutputComparison(together, baseline=request.baseline, arms=request.arms)
+    verdicts = outputs.verdicts(reason={"off": UNSCORED_OFFLINE}.get(request.depth, NOT_SCORED))
+    failure = next((_if_nothing(problem, verdicts) for problem in filter(None, failures)), None)
+    return together, Verified(outputs, verdicts, outputs.consistency(), together.scores, failure)
 
 
 def _verified(run: RunData, request: Request) -> Verified:
@@ -292,7 +309,7 @@ class ScoringSession(KeptScores):
         plan = plan_answers(selection, self.scores, cost, budget_s, in_batches=True)
         until = time.monotonic() + budget_s
         with outcome.keeping_failures():
-            if plan.prompts:
+            if plan.prompts or lacking_widths(self.scores, selection.widths):
                 with self.target.scorer() as scorer, self.kept():
                     own_answers = set[AnswerKey]()
                     if isinstance(scorer, PrefillScorer):  # its noise is against decoding the baseline's own answers
@@ -302,6 +319,7 @@ class ScoringSession(KeptScores):
                     if announce is not None:
                         announce(plan)
                     self._read_plan(scorer, plan, own_answers, outcome, show)
+                    self._read_continuations(scorer, selection.widths, until, show)
             self.target.stop()
             scores = self.scores
             if scores is None or not scores.answers or scores.shape != "decode":
@@ -328,6 +346,22 @@ class ScoringSession(KeptScores):
                 scores.seconds = before + time.monotonic() - start
                 self.keep_soon()
         show("done", len(plan.prompts), len(plan.prompts))
+
+    def _read_continuations(self, scorer: Scorer, widths: Sequence[int], until: float, show: Show) -> None:
+        """Measure on further text what the run's answers are too few for, until the time is over."""
+        scores, manifest = self.begun(scorer), self.target.run.manifest
+        if manifest is None or scores.shape != "decode" or not scorer.in_batches or not scores.answers:
+            return
+        ends = manifest.target.facts.get("end_tokens") or ()
+        start, before = time.monotonic(), scores.seconds
+        for item in prompts_beside(manifest):
+            missing = lacking_widths(scores, widths)
+            if not missing or time.monotonic() > until:
+                break
+            show("measuring the noise on further text", min(map(scores.known_places, missing)), PREFIXES)
+            read_continuation(scorer, item, scores, missing, ends)
+            scores.seconds = before + time.monotonic() - start
+            self.keep_soon()
 
     def _read_planned(
         self,

@@ -185,7 +185,7 @@ def test_steps_that_contradict_the_counters_are_none() -> None:
         record = DIFFERING.changed(target_steps=steps)
         (judged,) = verdicts([BASELINE, record], [replayed(BASELINE), replayed(record)])
         assert judged.verdict == "undetermined"
-        assert "Its steps were not replayed: its steps are not recorded" in judged.reason
+        assert "were not replayed: they are not recorded" in judged.reason
 
 
 @pytest.mark.parametrize(
