@@ -59,7 +59,7 @@ def print_tables(run: RunData, verified: Verified, asked: Asked | None = None) -
     prompts, blocks, later = int((~frame.further).sum()), frame.run_blocks, int(frame.further.sum())
     counts = f"{prompts:,} {plural(prompts, 'prompt')}, {blocks:,} {plural(blocks, 'block')}"
     counts += f", {later:,} {plural(later, 'prompt')} asked afterwards" if later else ""
-    out.say(f"Run {run.name}: every arm against {against}, {counts}")
+    out.say(f"{plural(len(run.names) or 1, 'Run')} {run.name}: every arm against {against}, {counts}")
     if asked is not None:
         out.say(asked_sentence(asked))
     out.say()

@@ -114,6 +114,7 @@ def pooled(runs: Sequence[RunData]) -> RunData:
         of_parts={name: _joined(runs, manifest, partial(_scores_of_part, name)) for name in first.of_parts},
         further=(),
         pooled=True,
+        names=[run.name for run in runs] if len(runs) > 1 else (),
         integrity=Integrity(
             all(run.integrity.digests for run in runs),
             tuple(f"{run.name}: {sentence}" for run in runs for sentence in run.integrity.damage),

@@ -28,6 +28,7 @@ from benchctl.data.scores import TargetScores, read_scores
 from benchctl.data.traces import COSTS, CostTraces, read_costs
 from benchctl.data.versions import other_version
 from benchctl.errors import StorageError, UsageError
+from benchctl.text import listed
 from benchctl.writing import refuse_links
 
 RECORDS = "records.jsonl"
@@ -73,6 +74,8 @@ class RunData:
     pooled: bool = False
     """Whether evidence was pooled: what should be in `records` and is not stands there as a failed record, so that
     whatever else lacks was never asked."""
+    names: Sequence[str] = ()
+    """The runs that this is of, where they are several."""
     left_out: Sequence[LeftOut] = ()
     """What drafts left out of the model, of a run with traces."""
     integrity: Integrity = field(default_factory=Integrity)
@@ -80,8 +83,8 @@ class RunData:
 
     @property
     def name(self) -> str:
-        """Its id, or for a bare file the name of its folder."""
-        return self.manifest.run if self.manifest else self.folder.name
+        """Its id, or for a bare file the name of its folder; of several runs all ids."""
+        return listed(self.names) if self.names else self.manifest.run if self.manifest else self.folder.name
 
 
 def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunData:

@@ -19,8 +19,10 @@ from benchctl.analysis.results import Losslessness
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer, TargetScores
 from benchctl.data.store import RunData
+from benchctl.lossless.judge.audit import audit_parts
 from benchctl.lossless.judge.divergence import Evidence
 from benchctl.lossless.judge.run import OutputComparison, analyse_run
+from benchctl.lossless.judge.selection import select_answers
 from benchctl.lossless.judge.verdicts import _of_differing
 from benchctl.lossless.score.session import Verified
 from tests.lossless.replayed import codes, divergence_at, reading
@@ -275,3 +277,11 @@ def test_the_recipe_names_what_has_to_be_found(run: RunData) -> None:
         assert stated is not None and stated.stated is not None and stated.stated.nats == nats
         chances.append(stated.stated.chance)
     assert chances == sorted(chances) and chances[0] < chances[-1]
+
+
+def test_each_time_that_prompts_are_asked_halves_the_level(run: RunData) -> None:
+    parts = [(audit(run), select_answers(OutputComparison(run).parts))]
+    first, third = (audit_parts(parts, times_asked=times)["spec"] for times in (0, 2))
+    assert first.p is not None and first.p == third.p
+    assert first.p_adjusted is not None and third.p_adjusted == min(1.0, 4 * first.p_adjusted)
+    assert first.floor is not None and third.floor is not None and third.floor > first.floor

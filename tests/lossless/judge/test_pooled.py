@@ -82,6 +82,10 @@ def test_a_prompt_that_the_baseline_could_not_answer_is_no_evidence_and_one_that
     error = RecordError(kind="http", message="too long")
     refused = [asked("baseline", 1), asked("spec", 1), asked("baseline", 2, error=error), asked("spec", 2)]
     assert len(judged(run_of(refused))["spec"].comparisons) == 2
+    blank = [asked(name, 1, text=" ") for name in ("baseline", "spec")]
+    assert judged(run_of(blank))["spec"].counts == {"identical": 2}, (
+        "not asked in the run's own block, and so not missing"
+    )
     failed = judged(run_of([asked("baseline", 1), asked("spec", 1, error=error)]))["spec"]
     assert (failed.verdict, failed.counts) == ("undetermined", {"identical": 1, "undetermined": 1})
 
@@ -96,6 +100,7 @@ def test_runs_of_one_workload_are_judged_together() -> None:
     wrong = DIFFERING.changed(e2e_s=9.0)
     first, second = run_of([]), run_of([], [OWN[0], wrong, OWN[2]], (wrong,), run="20261122-110500-3fa9")
     assert (judged(first)["spec"].verdict, judged(second)["spec"].verdict) == ("identical", "violation")
+    assert pooled([first, second]).name == "20261121-110500-3fa9 and 20261122-110500-3fa9"
     together = judged(pooled([first, second]))
     assert {name: row.verdict for name, row in together.items()} == {"spec": "violation", "other": "identical"}
     assert together["other"].comparisons[0].blocks_compared == 2
