@@ -156,6 +156,7 @@ def test_further_prompts_are_asked_untimed_and_replayed_with_the_runs_own(
     (arm,) = document["arms"]
     assert (arm["replay"]["answers"], arm["replay"]["of"], arm["replay"]["control"]) == (8, 8, 8)
     assert "Evidence: 6 prompts of the run and 2 asked afterwards." in arm["reason"]
+    assert document["integrity"]["state"] == "intact"
     assert document["asked"] == {"arms": ["spec"], "suites": {"mine.jsonl": 2}, "stopped": "prompts"}
     assert (run / "records.jsonl").read_bytes() == records
     lines = [json.loads(line) for line in (run / "further.jsonl").read_text("ascii").splitlines()]

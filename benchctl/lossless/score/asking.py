@@ -72,6 +72,7 @@ def verify_more(run: RunData, request: Request, bound: Bound) -> tuple[RunData, 
         seconds = max(LEAST_S, until - time.monotonic())
         budget_min = seconds / 60 if request.budget_min is None else request.budget_min
         verified = verify(run, replace(request, budget_min=budget_min))
+        run = open_run(run.folder)  # whose manifest has the SHA-256 of the scores
         arms = open_arms(verified.verdicts, named=bool(request.arms))
         lacking = asker.lacking(run, arms) if arms else []
         fitting = int((until - time.monotonic()) / asker.seconds_a_prompt(run, arms)) if arms else 0
