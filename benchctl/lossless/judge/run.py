@@ -246,6 +246,8 @@ def _flaws(frame: Frame, answers: Answers, arm: int) -> tuple[Reason | None, Rea
     for prompt, (task, index) in enumerate(frame.prompts):
         for block, number in enumerate(frame.blocks):
             ours, theirs = (int(frame.row_at[side, block, prompt]) for side in (arm, frame.baseline))
+            if frame.pooled and min(ours, theirs) < 0:
+                continue
             cell = f"block {number + 1}, {task}/{index}"
             flaws = [
                 f"{cell}: {side} {answers.flaw[row]}"
