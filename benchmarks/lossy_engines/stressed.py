@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="faults, or `sound` (all)")
     parser.add_argument("--scenarios", nargs="+", default=SCENARIOS)
     parser.add_argument("--budget", default="4m")
+    parser.add_argument("--binary", type=Path, help="what `benchmarks.lossy_engines.build` built")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     faults = {name: (name, bug.scenario) for name, bug in BUGS.items()} if options.public else FAULTS
@@ -57,7 +58,7 @@ def main() -> None:
         engine, _ = faulty_engine(options.folder, {name: (name, 0.0) for name in BUGS})
         arms = [drafting(name, "--alias", name) for name in names]
     else:
-        engine = engine_spec(build())
+        engine = engine_spec(options.binary or build())
         arms = [drafting(name, *(["--fault", faults[name][0]] if name in faults else [])) for name in names]
     rows = stressed(options.folder, arms, engine, options.scenarios, options.budget)
     for name, row in rows.items():
