@@ -33,7 +33,7 @@ FAULTS = {
     "two_in_flight": (f"{LEAK},flight=2", "crowd"),
     "above_1000_tokens": (f"{LEAK},context=1000", "long"),
     "state_of_the_prompt_before": ("prompt=kept", "canary"),
-    "batch_mixed_up": ("rows=swapped,every=4", "crowd"),
+    "batch_mixed_up": ("rows=swapped,every=2", "crowd"),
     "grammar_late": ("grammar=late", "constraint"),
     "stop_passed": ("stop=passed", "constraint"),
 }
