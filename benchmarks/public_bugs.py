@@ -16,7 +16,7 @@ BLOCK = 16
 """Tokens that a cache shares at least, and in steps."""
 LOST = 4
 """Tokens that a damaged state has not seen."""
-POOL, HIGH = 4000, 0.6
+POOL, HIGH = 1500, 0.6
 """Tokens of a cache, and the use from which it evicts."""
 EVERY = 3
 """Of the requests in a batch, one in so many is wrong (36 % of them in the report)."""
