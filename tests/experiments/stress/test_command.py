@@ -37,7 +37,7 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     shortest = {plan["scenario"]: plan for plan in document["reproductions"]}
     assert "speculative batch" in shortest["sessions"]["shows"]
     assert len(shortest["sessions"]["requests"]) <= 4
-    assert shortest["sessions"]["shown"] == 5
+    assert shortest["sessions"]["shown"] == shortest["sessions"]["attempts"] >= 1
     played = read_stress(tmp_path / document["folder"]).played.values()
     assert max(answer.started_s for each in played for answer in each.answers.values()) < 0.7 * 40, "then come scores"
     command = shortest["sessions"]["command"]
