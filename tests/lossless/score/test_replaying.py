@@ -35,11 +35,12 @@ class ToyTarget:
         self.script = replay
         self.unreplayable = no_replay or {}
         self.own_launch: set[str] = set()
+        self.settings: dict[str, Any] = {}
         self.steps: list[str] = []
         self.alive = 0
 
     def render(self, prompt: Prompt) -> Rendered:
-        return Rendered(text=prompt.prompt or "", token_ids=(int((prompt.prompt or "")[-1]), 2))
+        return Rendered(prompt.prompt or "", (int((prompt.prompt or "")[-1]), 2), self.settings)
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Any = None) -> ToyTarget:
         return self._started("scorer")
@@ -56,6 +57,7 @@ class ToyTarget:
     def replay(self, prompt: Rendered, answer: Sequence[int], steps: Any) -> list[ReplayedToken]:
         drafted = "drafted" if any(step[0] for step in steps) else "plain"
         self.steps.append(f"{drafted} {prompt.token_ids[0]} {answer[-1]}")
+        assert prompt.settings == self.settings
         return self.script(answer, steps)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Any:
@@ -131,6 +133,22 @@ def test_the_control_is_read_first_equal_answers_once_and_nothing_is_scored(run:
     assert verified(run).only("identical", "exact")
     assert (again.steps, (run / "scores.json").stat().st_mtime_ns) == ([], stamp)
     assert {row.arm: row.verdict for row in verified(run, depth="off").verdicts}["other"] == "exact"
+
+
+def test_a_prompt_is_replayed_with_the_settings_of_its_request_or_not_at_all(tmp_path: Path, launched: Any) -> None:
+    target = launched(ToyTarget())
+    target.settings = {"json_schema": {"type": "object"}}
+    sent = Rendered("code/0", (), target.settings).sha256
+    folder = tmp_path / "by-hand" / "20261121-110500-3fa9"
+    with RunWriter(folder, build_manifest({"baseline": None, "spec": {"type": "draft-simple"}}, 1, 1)) as writer:
+        writer.append(build_record("baseline", prompt_sha=sent))
+        writer.append(build_record("spec", ids=OTHER, text="else", prompt_sha=sent, target_steps=STEPS, **COUNTERS))
+        writer.save()
+    assert verdicts(folder) == {"spec": "exact"}
+    (folder / "scores.json").unlink()
+    target.settings = {}
+    (spec,) = verified(folder).verdicts
+    assert "renders the prompt differently" in spec.reason
 
 
 def test_what_was_cut_short_is_continued(run: Path, launched: Any) -> None:
