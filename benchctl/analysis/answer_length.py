@@ -21,6 +21,7 @@ from benchctl.analysis.results import AnswerLength
 from benchctl.analysis.speed_table import speed_table
 from benchctl.analysis.speedup import pooled
 from benchctl.analysis.statistics import level_for, pooled_interval
+from benchctl.data.counts import accepted_in, drafted_in, reads_prompt, steps_contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class _Arrivals:
         """Return what the rounds drafted and accepted that begin in this stretch."""
         begins = np.concatenate(([1], self.tokens))[: len(self.steps)]
         inside = [step for step, begin in zip(self.steps, begins.tolist(), strict=False) if after <= begin < until]
-        return sum(step[0] for step in inside), sum(step[-1] for step in inside)
+        return sum(map(drafted_in, inside)), sum(map(accepted_in, inside))
 
 
 def find_answer_lengths(frame: Frame, arm: int, arms: int) -> list[AnswerLength]:
@@ -100,8 +101,14 @@ def _sums(tokens: int, seconds: Floats) -> Floats:
 
 
 def _arrivals(record: Record) -> _Arrivals | None:
-    """Return when the tokens of an answer came; `None` where that is not known token by token."""
+    """Return when the tokens of an answer came; `None` where that is not known token by token.
+
+    Nor is it where the prompt was read in one pass with a draft: the first burst then has several tokens.
+    """
     gaps, steps = record.burst_gaps_s or [], record.target_steps
+    counters = {"drafted": record.draft_n, "accepted": record.draft_n_accepted, "rounds": record.rounds}
+    if steps and (reads_prompt(steps[0]) or steps_contradiction(steps, tokens=record.n_predicted, **counters)):
+        return None
     brought = [step[-1] + 1 for step in steps] if steps is not None else [1] * (record.n_predicted - 1)
     if not gaps or len(brought) - len(gaps) not in (0, 1):  # the token that ends an answer may have no text
         return None

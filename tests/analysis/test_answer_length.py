@@ -65,3 +65,13 @@ def test_nothing_is_said_where_it_is_not_known_when_a_token_came() -> None:
     fastest = [record.changed(burst_gaps_s=[9.0]) if record.block == 2 else record for record in records(1.0)]
     assert lengths(fastest) == [], "the two pairs that are known may be the slow ones"
     assert lengths([record.changed(burst_gaps_s=(record.burst_gaps_s or [])[2:]) for record in records(1.0)]) == []
+    for first in ([0, 2, 1], [2, 3], []):  # read with the prompt, or impossible
+        steps = [[first, *[[2, 1]] * 31] if record.label == "spec" else None for record in records(1.0)]
+        changed = [record.changed(target_steps=new) for record, new in zip(records(1.0), steps, strict=True)]
+        assert lengths(changed) == []
+    again = [
+        record.changed(target_steps=[[2, 0, 1]] * 32) if record.label == "spec" else record for record in records(1)
+    ]
+    assert [row.acceptance for row in lengths(again)] == [0.0] * 3, (
+        "what is read again ends with the target's own token"
+    )
