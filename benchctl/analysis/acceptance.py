@@ -22,6 +22,7 @@ class CounterColumns:
     """Columns of the frame; NaN where the engine does not report a value."""
 
     drafted: Floats
+    verified: Floats
     accepted: Floats
     rounds: Floats
     plain: Floats
@@ -57,7 +58,7 @@ def find_counters(frame: Frame) -> CounterColumns:
     """Collect the counters of every record and check them against each other and the tokens received."""
     records = frame.records
     drafted, accepted, rounds = frame.column("draft_n"), frame.column("draft_n_accepted"), frame.column("rounds")
-    plain = frame.column("plain_steps")
+    verified, plain = frame.column("verified"), frame.column("plain_steps")
     by_place = [record.accepted_by_position for record in records]
     positions = _lengths(by_place)
     drafts = [record.drafted_by_position for record in records]
@@ -72,6 +73,7 @@ def find_counters(frame: Frame) -> CounterColumns:
     constrained = np.array([prompt in frame.constrained for prompt in frame.prompts], dtype=bool)[frame.prompt]
     return CounterColumns(
         drafted=drafted,
+        verified=verified,
         accepted=accepted,
         rounds=rounds,
         plain=plain,
@@ -84,6 +86,7 @@ def find_counters(frame: Frame) -> CounterColumns:
             DraftCounts(
                 tokens=frame.predicted,
                 drafted=drafted,
+                verified=verified,
                 accepted=accepted,
                 rounds=rounds,
                 plain=plain,
@@ -146,6 +149,7 @@ def _doubt(frame: Frame, counters: CounterColumns, arm: int) -> AcceptanceDoubt 
 
 def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, rows: Booleans) -> Acceptance:
     drafted, accepted = _known_sums(rows, counters.drafted, counters.accepted)
+    verified, _ = _known_sums(rows, counters.verified, counters.accepted)
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     in_drafting, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
     plain, _ = _known_sums(rows, counters.plain, counters.rounds)
@@ -157,6 +161,7 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
         arm=arm,
         task=task,
         drafted=None if drafted is None else int(drafted),
+        verified=None if verified is None else int(verified),
         accepted=None if accepted is None else int(accepted),
         prompts=len(np.unique(frame.prompt[rows & ~np.isnan(counters.drafted)])),
         prompts_drafted=len(np.unique(frame.prompt[rows & (counters.drafted > 0)])),

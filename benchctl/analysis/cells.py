@@ -112,8 +112,8 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     identity = identity_of(manifest, record.label)
     depth = (identity.speculation or {}).get("max") if identity else None
     widths = [depth + 1] if isinstance(depth, int) else []
-    if record.draft_n and record.rounds:
-        widths.append(1 + math.ceil(record.draft_n / record.rounds))
+    if record.verified and record.rounds:
+        widths.append(1 + math.ceil(record.verified / record.rounds))
     return max(widths, default=None)
 
 

@@ -176,11 +176,13 @@ def why_no_depth(frame: Frame, acceptance: Acceptance) -> str | None:
         return "text is drafted as far as it was seen before"
     if not isinstance(depth, int):
         return "the recipe names no depth"
-    drafted, rounds = acceptance.drafted, acceptance.rounds
-    if drafted and rounds and drafted > depth * rounds:
-        return f"rounds draft {drafted / rounds:.1f} tokens on average: a tree, or deeper than {depth}"
-    if drafted and rounds and drafted / rounds < FULL_DRAFTS * depth:
-        return f"rounds draft {drafted / rounds:.1f} tokens on average, of {depth} at most"
+    verified, rounds = acceptance.verified, acceptance.rounds
+    if acceptance.drafted and verified is None:
+        return "the engine does not report how many of the drafted tokens it verified"
+    if verified and rounds and verified > depth * rounds:
+        return f"rounds verify {verified / rounds:.1f} drafted tokens on average: a tree, or deeper than {depth}"
+    if verified and rounds and verified / rounds < FULL_DRAFTS * depth:
+        return f"rounds verify {verified / rounds:.1f} drafted tokens on average, of {depth} at most"
     return None
 
 
@@ -206,6 +208,8 @@ class Rounds:
     decoded: float
     rounds: float
     drafted: float
+    verified: float
+    """NaN where it is not reported of an answer."""
     accepted: float
     phases: Mapping[str, float] | None
     """Seconds by phase, where every answer that drafted has them."""
@@ -255,6 +259,7 @@ def sum_rounds(frame: Frame, counters: CounterColumns, arm: int, task: int | Non
         decoded=float(frame.decoded[ours].sum()),
         rounds=rounds,
         drafted=float(np.nan_to_num(counters.drafted[ours]).sum()),
+        verified=float(counters.verified[ours].sum()),
         accepted=float(counters.accepted[ours].sum()),
         phases=_phases(frame, counters, ours),
         step_s=float(frame.baseline_s(theirs).sum() / frame.decoded[theirs].sum()),
@@ -305,8 +310,8 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
         alone_tokens = traces.draft_alone.tokens if traces and traces.draft_alone and step[1] == "alone" else 0
         costs.append(("draft step", 1, step[0], count or alone_tokens, step[1]))
     phases, times = rounds.phases or {}, rounds.rounds
-    if "verify" in phases:
-        costs.append(("verify", 1 + rounds.drafted / times, phases["verify"] / times, times, "run"))
+    if "verify" in phases and math.isfinite(rounds.verified):
+        costs.append(("verify", 1 + rounds.verified / times, phases["verify"] / times, times, "run"))
     if phases.get("state"):
         costs.append(("checkpoint", 1, phases["state"] / times, times, "run"))
     kinds = {"draft-read": "draft reads", _REEVALUATED: "re-evaluation"}

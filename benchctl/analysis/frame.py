@@ -37,7 +37,7 @@ ALL_TASKS = "all"
 PromptKey = tuple[str, int]
 """(task, prompt_idx)."""
 
-ENGINE_NUMBERS = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted", "rounds", "plain_steps")
+ENGINE_NUMBERS = ("tok_per_sec", "prompt_per_sec", "draft_n", "verified", "draft_n_accepted", "rounds", "plain_steps")
 CLIENT_NUMBERS = ("client_tok_per_sec", "ttft_s", "e2e_s")
 NUMBERS = ENGINE_NUMBERS + CLIENT_NUMBERS
 """The numbers of a record that `Frame.column` gives."""

@@ -114,6 +114,8 @@ class Acceptance(Result):
     arm: str
     task: str
     drafted: int | None
+    verified: int | None = None
+    """Those that the target read."""
     accepted: int | None
     rate: float | None
     """accepted / drafted."""

@@ -30,6 +30,7 @@ class DraftCounts:
     tokens: Any
     """That came out."""
     drafted: Any = NAN
+    verified: Any = NAN
     accepted: Any = NAN
     rounds: Any = NAN
     plain: Any = NAN
@@ -55,6 +56,8 @@ def contradicted(counts: DraftCounts) -> dict[str, Any]:
     tokens, drafted, accepted, rounds = counts.tokens, counts.drafted, counts.accepted, counts.rounds
     return {
         "more draft tokens were accepted than drafted": accepted > drafted,
+        "more draft tokens were accepted than verified": (accepted > counts.verified) & (accepted <= drafted),
+        "more draft tokens were verified than drafted": counts.verified > drafted,
         "more draft tokens were accepted than tokens came out": accepted > counts.at_most,
         "more verify rounds were counted than tokens came out": rounds > tokens,
         "rounds and accepted tokens make more tokens than came out": rounds + accepted > tokens - 1 + counts.cut,

@@ -130,6 +130,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     last. Where a rejection makes the target go back to a checkpoint, it reads the accepted tokens and its own again;
     what it accepts of them is a third number, and so on. The step then brings one token more than the last number.
     Where the prompt was read in one pass with a draft, that pass comes first, as [0, drafted, accepted]."""
+    verified_n: Count | msgspec.UnsetType | None = msgspec.UNSET
+    """Tokens of `draft_n` that the target read; `None` where the engine reads a part and does not report which. Absent
+    in records of before: see `verified`."""
     synthetic: bool = False
     """Whether draft tokens were accepted at random (synthetic acceptance): the text is then no model's output."""
     error: RecordError | None = None
@@ -140,6 +143,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown
     def key(self) -> tuple[int, str, str, int]:
         """What identifies a measurement: (block, label, task, prompt_idx); a study's repetitions are its blocks."""
         return (self.block if self.schema_version else self.rep, self.label, self.task, self.prompt_idx)
+
+    @property
+    def verified(self) -> int | None:
+        """`verified_n`; in a record without it all that was drafted, as by every engine that those are of."""
+        return self.draft_n if self.verified_n is msgspec.UNSET else self.verified_n
 
     @property
     def read_tokens(self) -> int | None:

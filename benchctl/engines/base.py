@@ -101,6 +101,8 @@ class Ledger:
     """Tokens accepted of the drafts of exactly 1, 2, … tokens."""
     target_steps: tuple[tuple[int, ...], ...] | None = None
     """`benchctl.data.record.Record.target_steps`: all of them, or none."""
+    verified: int | None = None
+    """Drafted tokens that the target read: an engine with a budget for a batch reads a part of what it drafted."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,17 @@ class TunableEngine(Protocol):
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Settings that this binary can run with these models, the likeliest to pay first."""
+
+
+@runtime_checkable
+class LoadSchedulingEngine(Protocol):
+    """An engine that can choose the draft depth by the number of requests in its batch."""
+
+    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation:
+        """Return `setting` with a depth for each range of requests: (first, last, depth), 0 for no draft.
+
+        Raises UsageError where this build cannot.
+        """
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ def measured_fields(done: Completion) -> dict[str, object]:
         "prompt_per_sec": read / done.engine_prompt_s if done.engine_prompt_s and read > 0 else None,
         "draft_n": ledger.drafted,
         "draft_n_accepted": ledger.accepted,
+        "verified_n": ledger.verified,
         "rounds": ledger.rounds,
         "plain_steps": ledger.plain_steps,
         "drafted_by_position": _listed(ledger.drafted_by_position),

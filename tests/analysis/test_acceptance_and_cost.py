@@ -269,17 +269,36 @@ def test_every_method_of_a_fixed_depth_has_a_break_even(
     assert analysis.rounds.notes == []
 
 
+@pytest.mark.parametrize(("verified", "depth"), [(16, 4), (None, None)])
+def test_costs_go_by_the_tokens_that_were_verified(
+    make_record: Any, make_run: Any, make_manifest: Any, verified: int | None, depth: int | None
+) -> None:
+    # An engine that adapts drafts 32 tokens in four rounds, and reads 16 of them, or does not report how many.
+    arm = spec(make_record, rate=5, draft_n=32, verified_n=verified)
+    analysis = analyse_run(make_run([make_record(rate=10), arm], make_manifest(DEPTH_4, 1, 1)))
+    row = overall(analysis)
+    assert (row.drafted, row.verified) == (32, verified)
+    assert row.rate == pytest.approx(6 / 32)
+    assert analysis.costs[0].depth == depth
+    unknown = "the engine does not report how many of the drafted tokens it verified"
+    assert analysis.rounds.notes == ([] if depth else [f"spec_d4: no break-even and no forecast, since {unknown}."])
+
+
 @pytest.mark.parametrize(
     ("settings", "drafted", "reason"),
     [
-        ({"type": "self-del", "max": 4}, 8, "rounds draft 2.0 tokens on average, of 4 at most"),
+        ({"type": "self-del", "max": 4}, 8, "rounds verify 2.0 drafted tokens on average, of 4 at most"),
         # No engine that ran here drafts a tree: this is what SGLang's EAGLE would tell of eight tokens, four deep.
         (
             {"type": "draft-eagle3", "max": 4},
             32,
-            "rounds draft 8.0 tokens on average: a tree, or deeper than 4",
+            "rounds verify 8.0 drafted tokens on average: a tree, or deeper than 4",
         ),
-        ({"type": "draft-simple", "max": 4, "p_min": 0.9}, 8, "rounds draft 2.0 tokens on average, of 4 at most"),
+        (
+            {"type": "draft-simple", "max": 4, "p_min": 0.9},
+            8,
+            "rounds verify 2.0 drafted tokens on average, of 4 at most",
+        ),
         ({"type": "ngram-simple", "max": 4}, 16, "text is drafted as far as it was seen before"),
         ({"type": "prompt-lookup", "max": 4}, 16, "text is drafted as far as it was seen before"),
         ({"type": ["draft-simple", "ngram-simple"], "max": 4}, 16, "several types draft together"),

@@ -77,6 +77,16 @@ def test_a_line_keeps_every_value_under_the_keys_of_the_schema() -> None:
         full.changed(tok_per_sec=math.nan).to_line()
 
 
+def test_what_was_verified_is_unknown_where_the_engine_does_not_tell_and_in_older_records_all_that_was_drafted() -> (
+    None
+):
+    older = Record.from_line(line(draft_n=8))
+    assert (older.verified, Record.from_line(older.to_line()).verified) == (8, 8)
+    silent = Record.from_line(line(draft_n=8, verified_n=None))
+    assert (silent.verified, Record.from_line(silent.to_line()).verified) == (None, None)
+    assert Record.from_line(line(draft_n=8, verified_n=5)).verified == 5
+
+
 def test_a_changed_copy_leaves_the_record_as_it_was() -> None:
     record = Record.from_dict(PLAIN)
     failed = record.changed(error=RecordError(kind="crash", message="gone"), schema_version=0)

@@ -221,6 +221,7 @@ def contradictions(ledger: Ledger, tokens: int, *, free: bool = True) -> list[st
         DraftCounts(
             tokens=tokens,
             drafted=number(ledger.drafted),
+            verified=number(ledger.verified),
             accepted=number(ledger.accepted),
             rounds=number(ledger.rounds),
             plain=number(ledger.plain_steps),

@@ -50,12 +50,16 @@ _MIB = 1 << 20
 
 
 def make_ledger(before: Ledger, after: Ledger, timings: Mapping[str, object], *, speculating: bool) -> Ledger:
-    """Return the ledger of the request between two readings; all `None` where nothing speculates or drafted."""
+    """Return the ledger of the request between two readings; all `None` where nothing speculates or drafted.
+
+    The target reads every token that llama-server counts as drafted: it counts what `p_min`, `min` and the room in the
+    context leave of a draft (server-context.cpp of commit 0c1e570), and does not report what they drop.
+    """
     ledger = counted_since(before, after)
     drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
     if drafted is not None:
         ledger = replace(ledger, drafted=drafted, accepted=ledger.accepted if accepted is None else accepted)
-    return ledger if speculating or ledger.drafted else Ledger()
+    return replace(ledger, verified=ledger.drafted) if speculating or ledger.drafted else Ledger()
 
 
 def counter_line(tally: Tally, counters: Ledger) -> str | None:

@@ -265,6 +265,7 @@ class _Reported(BaseModel):
 
 def _ledger(answer: StreamedAnswer) -> Ledger:
     try:
-        return Ledger(**_Reported.model_validate(answer.extra.get("ledger")).model_dump())
+        reported = _Reported.model_validate(answer.extra.get("ledger"))
+        return Ledger(**reported.model_dump(), verified=reported.drafted)
     except ValidationError as error:
         raise protocol_error("The engine did not report what it drafted.") from error

@@ -24,6 +24,7 @@ from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import key_problems, named_types, type_problems, unused_keys
 from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences, weights_of
 from benchctl.recipes.options import IS_OPTION, read_flags
@@ -194,6 +195,21 @@ def speculative_config(speculation: Speculation, draft: ResolvedModel | None) ->
     return json.dumps(config)
 
 
+BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
+"""[[first, last, K], …]: how many tokens are drafted where so many requests are in a batch. Ranges begin at 1; beyond
+the last one its K goes on (vllm/v1/spec_decode/dynamic/utils.py of 0.32.0)."""
+
+
+def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], package: Package) -> Speculation:
+    """Return a setting with a depth for each range of batch sizes. Raises UsageError where this vLLM has none."""
+    if BY_BATCH_SIZE not in package.keys:
+        raise UsageError(
+            f"This vLLM {package.version} has no {BY_BATCH_SIZE}.", fix="Install a newer one: benchctl engines install"
+        )
+    options = {**(setting.options or {}), BY_BATCH_SIZE: [list(step) for step in steps]}
+    return setting.model_copy(update={"max": max(depth for *_, depth in steps), "options": options})
+
+
 def recipe_problems(speculation: Speculation) -> list[str]:
     """Return a sentence for everything in `speculation` that no vLLM can do."""
     if problems := type_problems(speculation, METHODS, "vLLM"):
@@ -302,8 +318,14 @@ def hybrid_warnings(package: Package, target: ResolvedModel) -> list[str]:
 
 def requested_method(argv: Sequence[str]) -> str | None:
     """Read from a command line which method it requests; `None` for the target alone."""
-    method = json.loads(dict(read_flags(argv)).get("speculative-config") or "{}").get("method")
+    method = requested_config(argv).get("method")
     return method if isinstance(method, str) else None
+
+
+def requested_config(argv: Sequence[str]) -> dict[str, Any]:
+    """Read from a command line the configuration of speculation; empty for the target alone."""
+    config: dict[str, Any] = json.loads(dict(read_flags(argv)).get("speculative-config") or "{}")
+    return config
 
 
 KV_CACHE_GIB = 2

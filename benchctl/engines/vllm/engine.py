@@ -267,6 +267,10 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
         return command.worth_trying(self._probe.facts, models)
 
+    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation:
+        """Return the setting by batch size; see `benchctl.engines.base.LoadSchedulingEngine`."""
+        return command.with_schedule(setting, steps, self._probe.facts)
+
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of a cell."""
         return self._launch(arm, models, in_use=False)
@@ -312,9 +316,16 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             argv += ["--uds", str(access.socket_path)]  # host and port are then unused
         # Its processes talk over sockets in a folder, which killed ones leave behind.
         env = {**launch.env, "VLLM_RPC_BASE_PATH": str(access.folder), "VLLM_API_KEY": access.key}
-        process, method = EngineProcess(argv, env, log_path, access), command.requested_method(argv)
-        overlapping = launch.overlapping
-        server = VllmServer(process, access.url(port), self._spec, model=model, method=method, overlapping=overlapping)
+        process, config = EngineProcess(argv, env, log_path, access), command.requested_config(argv)
+        server = VllmServer(
+            process,
+            access.url(port),
+            self._spec,
+            model=model,
+            method=command.requested_method(argv),
+            overlapping=launch.overlapping,
+            adaptive=bool(config.get("enable_adaptive_verification")),
+        )
         self._healthy(server)
         process.remember_shared_memory()
         return server

@@ -73,12 +73,24 @@ class VllmServer(LaunchedServer):
     """An engine that ignores SIGTERM (while it loads) or hangs (with requests in flight) ends on a SIGINT."""
 
     def __init__(
-        self, process: EngineProcess, url: str, spec: VllmSpec, *, model: str, method: str | None, overlapping: bool
+        self,
+        process: EngineProcess,
+        url: str,
+        spec: VllmSpec,
+        *,
+        model: str,
+        method: str | None,
+        overlapping: bool,
+        adaptive: bool = False,
     ) -> None:
-        """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
+        """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`.
+
+        `adaptive`: it verifies a part of what it counts as drafted, and does not report which (adaptive verification).
+        """
         super().__init__(process, url, spec)
         self._model = model
         self._method = method
+        self._adaptive = adaptive
         self._prefix_caching = spec.prefix_caching
         self._alone = not overlapping
         self._contradictions: list[str] = []
@@ -113,7 +125,8 @@ class VllmServer(LaunchedServer):
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
         at_once = self._batch is not None and len(prompt.token_ids) <= self._batch
-        ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
+        verified = None if self._adaptive else ledger.drafted
+        ledger = replace(ledger, verified=verified, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
         self._tally.add(tokens, ledger)
         self._contradictions += contradictions(ledger, tokens, counted, steps)
         unread = self._prefix_caching and answer.cached_tokens is None  # how much was read in that time is not known

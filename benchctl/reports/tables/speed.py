@@ -285,6 +285,9 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             *for_programs("doubt"),
             numeric("Accepted", "accepted", numbers.count),
             numeric("Drafted", "drafted", numbers.count),
+            numeric("Verified", _verified, numbers.count, key="verified", optional=True).means(
+                "drafted tokens that the target read, if not all."
+            ),
             numeric("Prompts", _prompts_drafted, numbers.count, key="prompts_drafted", optional=True).means(
                 "prompts for which something was drafted, if not for all."
             ),
@@ -346,6 +349,10 @@ def by_position(analysis: Analysis) -> Table[Acceptance]:
         note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
         + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
     )
+
+
+def _verified(row: Acceptance) -> int | None:
+    return row.verified if row.verified != row.drafted else None
 
 
 def _prompts_drafted(row: Acceptance) -> int | None:

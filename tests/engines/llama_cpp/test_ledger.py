@@ -30,17 +30,17 @@ def test_the_difference_is_the_requests() -> None:
     after = Ledger(61, 47, 16, accepted_by_position=(14, 12, 11))
     timings = {"draft_n": 21, "draft_n_accepted": 27}
     ledger = make_ledger(before, after, timings, speculating=True)
-    assert ledger == Ledger(drafted=21, accepted=27, rounds=6, accepted_by_position=(5, 4, 11))
+    assert ledger == Ledger(drafted=21, accepted=27, rounds=6, accepted_by_position=(5, 4, 11), verified=21)
 
 
 def test_nothing_drafted_is_zero_only_when_the_engine_counts_it() -> None:
-    assert make_ledger(ZERO, ZERO, {}, speculating=True) == Ledger(drafted=0, accepted=0, rounds=0)
+    assert make_ledger(ZERO, ZERO, {}, speculating=True) == Ledger(drafted=0, accepted=0, rounds=0, verified=0)
     assert make_ledger(Ledger(), Ledger(), {}, speculating=True) == Ledger()
 
 
 def test_without_counters_the_timings_speak() -> None:
     ledger = make_ledger(Ledger(), Ledger(), {"draft_n": 8, "draft_n_accepted": 3}, speculating=True)
-    assert ledger == Ledger(drafted=8, accepted=3)
+    assert ledger == Ledger(drafted=8, accepted=3, verified=8)
 
 
 def test_the_target_alone_has_no_ledger_unless_it_drafted() -> None:

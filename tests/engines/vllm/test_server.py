@@ -104,7 +104,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_an_answer_alone_is_compared_with_the_counters(start: Start) -> None:
     server, _ = start()
     done = complete(server, PROMPT, GREEDY)
-    assert done.ledger == Ledger(4, 1, 1, None, (1, 0, 0, 0), plain_steps=1)
+    assert done.ledger == Ledger(4, 1, 1, None, (1, 0, 0, 0), plain_steps=1, verified=4)
     assert server.attest(None).state == "active"
 
 
