@@ -35,6 +35,8 @@ ENGINES: dict[str, Gain] = {
     "pays": lambda width: 1.15,
     "crosses": lambda width: float(1.4 * width**-0.2),
 }
+CROSSES_AT = 1.4**5
+"""The truth of the last one."""
 WIDTHS = (1, 2, 4, 8, 16)
 SHARE = 0.35
 STEP_S = 0.05
@@ -60,13 +62,16 @@ def main() -> None:
 def _case(engine: str, prompts: int, blocks: int, runs: int, rng: np.random.Generator) -> dict[str, Any]:
     gain = ENGINES[engine]
     outcomes: Counter[str] = Counter()
-    false = 0
+    false, placed, held = 0, 0, 0
     covered = dict.fromkeys(WIDTHS, 0)
     bias: dict[int, list[float]] = {width: [] for width in WIDTHS}
     for _ in range(runs):
         sweep = _sweep(gain, prompts, blocks, rng)
         crossing = sweep.crossings[0]
         outcomes[crossing.outcome] += 1
+        if (ends := crossing.at_interval) is not None:
+            placed += 1
+            held += ends.low <= CROSSES_AT <= ends.high
         is_false = any(gain(width) <= 1 for width in crossing.helps_at) or any(gain(w) >= 1 for w in crossing.loses_at)
         false += is_false
         for level in sweep.levels:
@@ -81,6 +86,7 @@ def _case(engine: str, prompts: int, blocks: int, runs: int, rng: np.random.Gene
         "blocks": blocks,
         "said_percent": {word: 100 * count / runs for word, count in sorted(outcomes.items())},
         "false_claim_percent": 100 * false / runs,
+        "crossing_holds_percent": 100 * held / placed if placed else None,
         "holds_percent_by_width": {str(width): 100 * count / runs for width, count in covered.items()},
         "bias_percent_by_width": {str(width): 100 * float(np.mean(off)) for width, off in bias.items() if off},
     }

@@ -201,7 +201,10 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "axes": by_axis if over_axes else [],
         "context_length": [] if over_axes else by_axis,
         "max_tokens": [] if over_axes or "context_length" in dimensions else by_axis,
-        "concurrency": by_level(closed_levels(analysis)),
+        "concurrency": [
+            *by_level(closed_levels(analysis)),
+            fold("At equal total throughput", "front", sweep.equal_throughput(analysis)),
+        ],
         "rate": by_level(open_levels(analysis)),
         "temperature": [] if over_axes or {"context_length", "max_tokens"} & {*dimensions} else by_axis,
         "speed": [

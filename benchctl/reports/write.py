@@ -35,7 +35,7 @@ from benchctl.reports.tables.speed import (
     thinking,
     throughput,
 )
-from benchctl.reports.tables.sweep import by_axis, conditions
+from benchctl.reports.tables.sweep import by_axis, conditions, equal_throughput
 from benchctl.text import one_line
 from benchctl.words.document import analysis_document
 
@@ -154,7 +154,7 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
         tables += [needs_table(analysis.breakeven), points_table(analysis.breakeven)]
     if analysis.sweep is not None:
         tables.append(conditions(analysis))
-        tables += [table] if (table := by_axis(analysis)).rows else []
+        tables += [table for table in (by_axis(analysis), equal_throughput(analysis)) if table.rows]
     lossy = {verdict.arm: ", ".join(verdict.lossy) for verdict in analysis.verdicts}
     return {f"{table.name}.csv": csv_table(table, lossy) for table in tables}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.conditions.sweep import ANSWER, CONTEXT, find_curves
@@ -74,15 +75,25 @@ def _crossing(crossing: Crossing) -> str:
     parts = [f"helps at concurrency {listed(crossing.helps_at)}"] if crossing.helps_at else []
     parts += [f"costs throughput at {listed(crossing.loses_at)}"] if crossing.loses_at else []
     parts += [f"is undetermined at {listed(levels)} ({_DOUBTS[doubt]})" for doubt, levels in crossing.doubts.items()]
-    crosses = f": the curves cross {_position(crossing)}" if crossing.outcome == "crosses" else ""
+    crosses = ""
+    if crossing.outcome == "crosses":
+        crosses = (
+            f": the curves cross {_position(crossing)}; switch it off from {off_from(crossing)} requests in flight on"
+        )
     return f"{crossing.arm}, total throughput: {'; '.join(parts)}{crosses}."
 
 
 def _position(crossing: Crossing) -> str:
     """Return at which concurrency curves cross, or between which levels."""
     if crossing.at is not None:
-        return f"at about {crossing.at:.1f}"
+        ends = crossing.at_interval
+        return f"at about {crossing.at:.1f}" + (f" (95 %: {ends.low:.1f} to {ends.high:.1f})" if ends else "")
     return f"between {max(crossing.helps_at)} and {min(crossing.loses_at)}"
+
+
+def off_from(crossing: Crossing) -> int:
+    """Return the least number of requests in flight at which speculation no longer helps."""
+    return ceil(crossing.at) if crossing.at is not None else min(crossing.loses_at)
 
 
 def lead(sweep: Sweep) -> str | None:
@@ -100,7 +111,11 @@ def lead(sweep: Sweep) -> str | None:
         sentence: f"{curve.arm} at temperature {curve.temperature:g}" if several else curve.arm
         for sentence, curve in curves.items()
     }
-    crossing = [f"{_position(curve)} with {names[key]}" for key, curve in curves.items() if curve.outcome == "crosses"]
+    crossing = [
+        f"{_position(curve)} with {names[key]}, off from {off_from(curve)} on"
+        for key, curve in curves.items()
+        if curve.outcome == "crosses"
+    ]
     parts = [f"stops helping as concurrency grows, {listed(crossing)}"] if crossing else []
     for outcome, phrase in _WITHOUT_CROSSING.items():
         of_outcome = [names[key] for key, curve in curves.items() if curve.outcome == outcome]

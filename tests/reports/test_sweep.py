@@ -54,7 +54,7 @@ def test_every_number_of_the_concurrency_tables_recomputes(
     tables = page_tables(files.page.read_text())
     all_requests = tables["By concurrency: all requests together"]
     assert [row[:2] for row in all_requests] == [[str(level), f"{arm}-c{level}"] for level in GAINS for arm in ARMS]
-    for _, arm, throughput, gain, ends, in_flight in all_requests:
+    for _, arm, throughput, gain, ends, in_flight, batch, _ in all_requests:
         wanted = reading.load(arm)
         assert (throughput, in_flight) == (f"{wanted['throughput']:.1f}", f"{wanted['in_flight']:.2f}")
         if arm == reading.arms[arm].baseline:
@@ -62,6 +62,7 @@ def test_every_number_of_the_concurrency_tables_recomputes(
         else:
             interval = levels[arm]["throughput_interval"]
             assert gain == f"{reading.load_speedup(arm)[0]:.2f}×"
+            assert batch == f"{reading.load(reading.arms[arm].baseline)['makespan_s'] / wanted['makespan_s']:.2f}×"
             assert ends == f"{interval['low']:.2f} to {interval['high']:.2f}×"
     one_request = tables["By concurrency: latency of a request (median / p95 / p99)"]
     for _, arm, requests, ttft, latency, token, gain, _ in one_request:
@@ -106,10 +107,10 @@ def test_the_crossing_comes_first(concurrency: tuple[Reading, ReportFiles]) -> N
 def test_figures_of_what_varies_are_drawn(concurrency: tuple[Reading, ReportFiles]) -> None:
     _, files = concurrency
     names = {path.name for path in files.figures}
-    assert {"by-concurrency.svg", "by-concurrency.png"} < names
+    assert {"by-concurrency.svg", "by-concurrency.png", "front.svg", "front.png"} < names
     assert not {"by-rate.svg", "by-temperature.svg"} & names
     page = files.page.read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     assert "figures/by-concurrency.png" in files.markdown.read_text()
 
 
@@ -208,7 +209,7 @@ def test_names_are_untrusted_text(tmp_path: Path) -> None:
     assert "<b>x" not in page
     assert "&lt;b&gt;x|y`z, total throughput: helps at concurrency 1" in page
     assert "&lt;b&gt;x\\|y\\`z, total throughput: helps at concurrency 1" in text
-    assert {len(row) for row in page_tables(files.page.read_text())["By concurrency: all requests together"]} == {6}
+    assert {len(row) for row in page_tables(files.page.read_text())["By concurrency: all requests together"]} == {8}
 
 
 def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:

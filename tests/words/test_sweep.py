@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.conditions.results import Crossing, NotJudged, Sweep
+from benchctl.analysis.result import Interval
 from benchctl.words.sweep import crossings, lead, not_judged
 
 CROSSES = Crossing(
@@ -19,9 +20,13 @@ def sweep(*of_arms: Crossing) -> Sweep:
 
 
 CROSSINGS: list[tuple[dict[str, Any], str]] = [
-    ({}, "spec, total throughput: helps at concurrency 1 and 4; costs throughput at 8: the curves cross at about 5.2."),
+    ({}, "spec, total throughput: helps at concurrency 1 and 4; costs throughput at 8: the curves cross at about 5.2; "
+     "switch it off from 6 requests in flight on."),
+    ({"at_interval": Interval(low=4.3, high=6.14, method="")},
+     "spec, total throughput: helps at concurrency 1 and 4; costs throughput at 8: the curves cross at about 5.2 "
+     "(95 %: 4.3 to 6.1); switch it off from 6 requests in flight on."),
     ({"at": None}, "spec, total throughput: helps at concurrency 1 and 4; costs throughput at 8: the curves cross "
-     "between 4 and 8."),
+     "between 4 and 8; switch it off from 8 requests in flight on."),
     ({"loses_at": [], "undecided_at": [2, 8], "outcome": "cannot be said", "doubts": {"contains 1": [2, 8]}},
      "spec, total throughput: helps at concurrency 1 and 4; is undetermined at 2 and 8 (the interval contains 1)."),
     ({"helps_at": [], "outcome": "cannot be said"},
@@ -42,8 +47,8 @@ def test_several_temperatures_are_named_and_several_arms_are_counted_first() -> 
     ]
     never = CROSSES.model_copy(update={"arm": "ngram", "outcome": "never helps"})
     assert lead(sweep(CROSSES, never)) == (
-        "Total throughput: speculation stops helping as concurrency grows, at about 5.2 with spec; costs throughput at "
-        "every concurrency with ngram."
+        "Total throughput: speculation stops helping as concurrency grows, at about 5.2 with spec, off from 6 on; "
+        "costs throughput at every concurrency with ngram."
     )
     assert lead(sweep(CROSSES)) == crossings(sweep(CROSSES))[0]
 

@@ -74,6 +74,14 @@ def find_levels(frame: Frame, group: ConditionRun, key: GroupKey, compared: int 
     return [_level(frame, arm, group, key, cells[arm], theirs, compared) for arm in order]
 
 
+def throughput_by_block(frame: Frame, arm: int, slots: int) -> list[float]:
+    """Return an arm's total throughput over the baseline's, in each block of a closed loop that both have."""
+    waited = frame.column("e2e_s")
+    ours, theirs = (_cells(frame, of, slots, waited, one_at_a_time=False) for of in (arm, frame.baseline))
+    ratios: list[float] = _throughput_speedup(frame, ours, theirs, 1)["throughput_by_block"]
+    return ratios
+
+
 def _level(
     frame: Frame,
     arm: int,
@@ -108,6 +116,13 @@ def _level(
         ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up),
         e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up),
         tpot=quantiles(1 / frame.rate[rows]),
+        itl=_between_tokens(frame, rows),
+        request_rate=_median_rate(frame, rows),
+        by_block={
+            block: (cell.tokens / cell.window_s, rate)
+            for block, cell in cells.items()
+            if cell.window_s and (rate := _median_rate(frame, rows[frame.block[rows] == block])) is not None
+        },
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
         window_s=window if cells else None,
@@ -120,6 +135,21 @@ def _level(
         **gain,
         arrival=find_arrival(frame, arm) if key.rate is not None else None,
     )
+
+
+def _between_tokens(frame: Frame, rows: Integers) -> Quantiles | None:
+    """Return the times between tokens of these answers; `None` where one of them does not report its bursts."""
+    answers = [frame.records[row] for row in rows.tolist() if frame.records[row].n_predicted > 1]
+    if not answers or any(answer.burst_gaps_s is None for answer in answers):
+        return None
+    gaps = np.concatenate([answer.burst_gaps_s or [] for answer in answers])
+    return quantiles(np.append(gaps, np.zeros(max(0, sum(answer.n_predicted - 1 for answer in answers) - len(gaps)))))
+
+
+def _median_rate(frame: Frame, rows: Integers) -> float | None:
+    rates = frame.rate[rows]
+    rates = rates[np.isfinite(rates)]
+    return float(np.median(rates)) if len(rates) else None
 
 
 def _goodput(frame: Frame, rows: Integers, makespan: float) -> float | None:
@@ -194,7 +224,10 @@ def _throughput_speedup(
     if not len(sums) or not all(by_block):
         return fields
     places, level = np.arange(len(sums)), level_for(frame.manifest)
+    times = np.array([(1, a.makespan_s, 1, b.makespan_s) for a, b in cells if a.prompts == b.prompts], dtype=np.float64)
     return fields | {
+        "makespan_speedup": pooled(times),
+        "makespan_interval": pooled_interval(times, np.arange(len(times)), level, compared),
         "throughput_speedup": pooled(sums),
         "throughput_interval": pooled_interval(sums, places, level, compared),
     }

@@ -77,6 +77,12 @@ class Level(Result):
     """To the last byte. Of an open loop both count from the intended send time."""
     tpot: Quantiles
     """Time of a token after the first, a value for each request: 1 / decode rate."""
+    itl: Quantiles | None = None
+    """From a token to the next at the client, over the tokens of all requests; 0 within a burst, as of a draft."""
+    request_rate: float | None = None
+    """Tokens per second of a request after its first token: the median of requests."""
+    by_block: dict[int, tuple[float, float]] = Field(default_factory=dict)
+    """By block, `throughput` and `request_rate`."""
     tokens: int | None
     """All generated tokens, the first ones included."""
     makespan_s: float | None
@@ -99,6 +105,9 @@ class Level(Result):
     throughput_interval: Interval | None = None
     """Wide enough that it and those of all arms and conditions hold together."""
     throughput_by_block: list[float]
+    makespan_speedup: float | None = None
+    """The baseline's makespan over the arm's, over the same blocks: of a batch that ends with its longest answer."""
+    makespan_interval: Interval | None = None
     arrival: Arrival | None
     """`None` for a closed loop."""
 
@@ -118,12 +127,33 @@ class Crossing(Result):
     """`otherwise`: it helps above a level at which it loses."""
     at: float | None
     """Where it `crosses`: interpolated between the two measured levels where the values pass 1, never beyond."""
+    at_interval: Interval | None = None
+    """From where the low ends of the levels' intervals pass 1 to where the high ends do: they hold together."""
     helps_at: list[int]
     loses_at: list[int]
     """Levels whose interval lies above, or below, 1."""
     undecided_at: list[int]
     doubts: dict[LevelDoubt, list[int]]
     """Why, and at which of `undecided_at`."""
+
+
+class EqualThroughput(Result):
+    """The speed of a request with an arm, where it serves as much as the baseline does at a concurrency."""
+
+    arm: str
+    """The recipe's arm."""
+    labels: list[str]
+    """On the recipe's axes."""
+    temperature: float
+    concurrency: int
+    """Of the baseline."""
+    throughput: float
+    """Tokens per second of all requests, as the baseline's."""
+    baseline_speed: float
+    speed: float | None
+    """Tokens per second of a request; `None`: the arm serves less at every measured concurrency."""
+    ratio: float | None
+    interval: Interval | None
 
 
 class NotJudged(Result):
@@ -147,6 +177,7 @@ class Sweep(Result):
     levels: list[Level]
     """Condition by condition, each with its baseline."""
     crossings: list[Crossing]
+    equal_throughput: list[EqualThroughput] = Field(default_factory=list)
     unjudged: NotJudged | None
     """`None` where losslessness is assessed under every condition."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.cells import axes_of, states
+from benchctl.analysis.conditions.front import equal_throughput
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, LevelDoubt, NotJudged, Sweep
 from benchctl.analysis.conditions.split import ConditionRun, dimensions
@@ -60,6 +61,7 @@ def find_sweep(
         dimensions=dimensions(manifest),
         levels=levels,
         crossings=_crossings(levels, doubts),
+        equal_throughput=list(equal_throughput(levels)),
         unjudged=where_not_judged(groups),
     )
 
@@ -181,11 +183,13 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
     """Conclude from an arm's levels; `arm` is the recipe's."""
     points = sorted(points, key=lambda point: point.concurrency)
     helps, loses, undecided = ([point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0))
-    concurrency = None
+    concurrency, ends = None, None
     outcome: CrossingOutcome = "cannot be said"
     if helps and loses:
         outcome = "crosses" if max(helps) < min(loses) else "otherwise"
-        concurrency = _where(points, max(helps), min(loses)) if outcome == "crosses" else None
+        if outcome == "crosses":
+            concurrency = _where(points, max(helps), min(loses))
+            ends = _ends(points)
     elif (helps or loses) and not undecided and len(points) > 1:
         outcome = "always helps" if helps else "never helps"
     doubts: dict[LevelDoubt, list[int]] = {}
@@ -198,6 +202,7 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
         temperature=temperature,
         outcome=outcome,
         at=concurrency,
+        at_interval=ends if concurrency is not None else None,
         helps_at=helps,
         loses_at=loses,
         undecided_at=undecided,
@@ -205,10 +210,28 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
     )
 
 
+def _ends(points: Sequence[Point]) -> Interval | None:
+    """Return where the low and where the high ends of the intervals pass 1: the crossing lies between, where they hold.
+
+    `None` where either passes it several times.
+    """
+    sound = [(point, point.interval) for point in points if point.interval is not None and not point.doubt]
+    low = _passes([(point.concurrency, interval.low) for point, interval in sound])
+    high = _passes([(point.concurrency, interval.high) for point, interval in sound])
+    if low is None or high is None:
+        return None
+    return Interval(low=low, high=high, method="where the ends of the levels' intervals pass 1")
+
+
 def _where(points: Sequence[Point], low: int, high: int) -> float | None:
     """Interpolate between the neighbouring levels where the values pass 1; `None` where they do so several times."""
     sound = [p for p in points if low <= p.concurrency <= high and not p.doubt]
-    logs = [(log(p.concurrency), log(p.ratio)) for p in sound if p.ratio]
+    return _passes([(p.concurrency, p.ratio) for p in sound if p.ratio])
+
+
+def _passes(values: Sequence[tuple[int, float]]) -> float | None:
+    """Return where values by concurrency pass 1, on a line of logarithms; `None` where they do not do so once."""
+    logs = [(log(concurrency), log(max(value, 1e-9))) for concurrency, value in values]
     passes = [(a, b) for a, b in pairwise(logs) if (a[1] > 0) != (b[1] > 0)]
     if len(passes) != 1:
         return None

@@ -46,6 +46,7 @@ _DRAWN: dict[str, Callable[[Analysis], Figure | None]] = {
     "by-context": partial(sweep.draw_labels, axes=["context_length"]),
     "by-answer": partial(sweep.draw_labels, axes=["max_tokens"]),
     "by-concurrency": sweep.draw_concurrency,
+    "front": sweep.draw_front,
     "by-rate": sweep.draw_rate,
     "by-temperature": partial(sweep.draw_labels, axes=["temperature"]),
     "speedup": arms.draw_speedup,

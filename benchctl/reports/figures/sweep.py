@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.conditions.front import curves, on_front
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.conditions.sweep import CONDITIONS, AxisRow, axis_rows, pareto_front, varied_axes
 from benchctl.analysis.results import Analysis
@@ -178,6 +179,40 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
             axes.set_xlabel("maximum requests in flight")
     style.legend_below(figure, drawn[0][0])
     return figure
+
+
+def draw_front(analysis: Analysis) -> Figure | None:
+    """The speed of a request against total throughput, a line an arm; `None` where no arm has two levels."""
+    rows = [row for row in closed_levels(analysis) if row.throughput and row.request_rate]
+    if not any(len(levels) > 1 for levels in curves(rows).values()):
+        return None
+    kinds = sorted({row.temperature for row in rows})[:MOST_PANELS]
+    figure = style.new_figure(0.6 + 3.4 * len(kinds))
+    panels = list(figure.subplots(len(kinds), 1, squeeze=False).flat)
+    for panel, temperature in zip(panels, kinds, strict=True):
+        of_kind = [row for row in rows if row.temperature == temperature]
+        _curves(panel, analysis, of_kind, lambda row: row.throughput, lambda row: row.request_rate)
+        front = on_front(of_kind)
+        panel.plot([row.throughput or 0.0 for row in front], [row.request_rate or 0.0 for row in front],
+                   color=style.SOFT, linewidth=6, alpha=0.45, zorder=0, label="front")  # fmt: skip
+        for row in front:
+            panel.annotate(f"{row.concurrency}", (row.throughput or 0.0, row.request_rate or 0.0), xytext=(5, 5),
+                           textcoords="offset points", fontsize=7)  # fmt: skip
+        panel.set_title("Speed of a request" + (f", temperature {temperature:g}" if len(kinds) > 1 else ""))
+        panel.set_xlabel("tokens per second, all requests")
+        panel.set_ylabel("tokens per second of a request (median)")
+        _name_levels(panel, _round_ticks(panel.get_xlim()))
+    style.legend_below(figure, panels[0])
+    return figure
+
+
+def _round_ticks(limits: tuple[float, float]) -> list[float]:
+    """Return about five numbers with few digits between two limits of a logarithmic scale."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    low, high = limits
+    ticker = LogLocator(subs=(1, 2, 5)) if high / low > 10 else MaxNLocator(5)
+    return [float(tick) for tick in ticker.tick_values(low, high) if low <= tick <= high]
 
 
 def draw_rate(analysis: Analysis) -> Figure | None:

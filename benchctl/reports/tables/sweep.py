@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from benchctl.analysis.conditions.results import Arrival, Dimension, Level, Quantiles
+from benchctl.analysis.conditions.results import Arrival, Dimension, EqualThroughput, Level, Quantiles
 from benchctl.analysis.conditions.sweep import AxisRow, axis_rows, varied_axes
 from benchctl.analysis.results import Analysis
 from benchctl.reports.columns import (
     WHAT_AN_ARM_IS,
     Column,
+    Name,
     Table,
     acceptance_rate,
     arm_column,
@@ -36,8 +37,10 @@ def conditions(analysis: Analysis) -> Table[Level]:
             *for_programs("of", "is_baseline", "overlapping", "judged"),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
             *for_programs("planned", "tokens", "makespan_s", "window_s", "drain_share", "throughput_by_block"),
-            *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "goodput", "in_flight")),
+            *(columns[name] for name in ("ttft", "e2e", "tpot", "itl", "request_rate")),
+            *(columns[name] for name in ("throughput", "goodput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
+            *(columns[name] for name in ("makespan_x", "makespan_95")),
             *for_programs(**{name: f"arrival.{name}" for name in Arrival.model_fields}),
         ),
         analysis.sweep.levels if analysis.sweep else [],
@@ -47,13 +50,13 @@ def conditions(analysis: Analysis) -> Table[Level]:
 def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     """Total throughput, a row for each arm and condition."""
     of_rates = ("sent", "finished", "kept_up", "late")
-    names = ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight")
+    names = ("throughput", "goodput", "throughput_x", "throughput_95", "in_flight", "makespan_x", "makespan_95")
     return _by_load(analysis, levels, "all requests together", names, of_rates)
 
 
 def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     """Latencies of a request, a row for each arm and condition."""
-    names = ("requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
+    names = ("requests", "ttft", "e2e", "tpot", "itl", "latency_x", "latency_95")
     table = _by_load(analysis, levels, "latency of a request (median / p95 / p99)", names)
     return replace(table, note="p95, p99: only where at least two requests lie above.")
 
@@ -81,6 +84,23 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
     )
 
 
+def equal_throughput(analysis: Analysis) -> Table[EqualThroughput]:
+    """The speed of a request where an arm serves as much as its baseline does at a concurrency."""
+    columns: list[Column[EqualThroughput]] = [
+        Column("Arm", lambda row: Name(", ".join([row.arm, *row.labels])), key="arm", heads=True),
+        numeric("Temperature", "temperature", numbers.short),
+        numeric("Baseline's concurrency", "concurrency"),
+        numeric("Throughput", "throughput", numbers.rate, unit="tok/s"),
+        numeric("Per request alone", "baseline_speed", numbers.rate, unit="tok/s"),
+        numeric("With the arm", "speed", numbers.rate, unit="tok/s"),
+        numeric("×", "ratio", numbers.ratio, key="ratio"),
+        interval("95 % interval", "interval", key="ratio", absent=numbers.no_interval(analysis)),
+    ]
+    note = "A dash: the arm serves less than that at every measured concurrency."
+    rows = analysis.sweep.equal_throughput if analysis.sweep else []
+    return Table("equal-throughput", "Speed of a request at equal total throughput", columns, rows, note=note)
+
+
 def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     """Every column over levels, by a short name."""
     without = numbers.no_interval(analysis)
@@ -98,6 +118,15 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         "ttft": numeric("TTFT", "ttft", numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
         "e2e": numeric("Latency", "e2e", numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
         "tpot": numeric("Time per token", "tpot", _token_time, key="tpot_{}_s", parts=_QUANTILES),
+        "itl": numeric("Between tokens", "itl", _token_time, key="itl_{}_s", parts=_QUANTILES, optional=True).means(
+            "from a token to the next, over the tokens of all requests; tokens of a burst follow at once."
+        ),
+        "request_rate": numeric("Per request", "request_rate", numbers.rate, unit="tok/s"),
+        "makespan_x": beside_baseline(numeric("Batch ×", "makespan_speedup", numbers.ratio, optional=True)).means(
+            "the baseline's time from the first request sent to the last answer's end, over the arm's: of a batch "
+            "that waits for its longest answer."
+        ),
+        "makespan_95": beside_baseline(interval("95 % interval", "makespan_interval", absent=without, optional=True)),
         "throughput": numeric("Throughput", "throughput", numbers.rate, unit="tok/s").means(
             "tokens per second of all requests together; in a closed loop while all slots were full."
         ),

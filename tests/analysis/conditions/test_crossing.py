@@ -31,6 +31,17 @@ def test_crossing_lies_on_the_line_between_the_logarithms() -> None:
     assert log(crossing.at) == pytest.approx(log(4) + share * log(2))
 
 
+def test_the_crossing_lies_between_where_the_ends_of_the_intervals_pass_1() -> None:
+    points = [point(1, 1.5, 0.2), point(4, 1.2, 0.1), point(8, 0.8, 0.1)]
+    crossing = find_crossing("spec", 0.0, points)
+    assert crossing.at is not None and crossing.at_interval is not None
+    ends = [
+        find_crossing("spec", 0.0, [point(4, 1.2 + off, 0.01), point(8, 0.8 + off, 0.01)]).at for off in (-0.1, 0.1)
+    ]
+    assert (crossing.at_interval.low, crossing.at_interval.high) == pytest.approx(ends)
+    assert crossing.at_interval.low < crossing.at < crossing.at_interval.high
+
+
 def test_levels_may_come_in_any_order() -> None:
     points = [point(1, 1.5), point(4, 1.2), point(8, 0.8)]
     assert find_crossing("spec", 0.0, points[::-1]) == find_crossing("spec", 0.0, points)
