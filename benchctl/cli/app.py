@@ -34,6 +34,7 @@ from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
 from benchctl.cli.show_engine_line import TakesEngineLines
+from benchctl.cli.schedule import schedule
 from benchctl.cli.tune import tune
 from benchctl.cli.verify_against import verify_against
 from benchctl.cli.verify_lossless import verify_lossless
@@ -79,7 +80,7 @@ def benchctl(
 
 
 for panel, commands in {
-    "Measure": (demo, run, tune, diagnose, isolate),
+    "Measure": (demo, run, tune, schedule, diagnose, isolate),
     "Judge": (
         verify_lossless,
         verify_sampling,

@@ -40,6 +40,9 @@ def tune(
     prompts: options.Prompts = None,
     limit: options.Limit = None,
     settings: options.Settings = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1024, metavar="N", help="Search with N requests in flight.")
+    ] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
     only_arms: Annotated[bool, typer.Option("--only-arms", help="Only the recipe's own arms.")] = False,
     out: options.Out = Path("results"),
@@ -68,6 +71,8 @@ def tune(
 
     if target is not None and subject:
         raise UsageError("The target is named twice.", where="-t", fix="benchctl tune -t TARGET -d DRAFT")
+    if concurrency is not None:
+        settings = [*(settings or []), f"concurrency={concurrency}"]
     words = [target] if target is not None else subject or []
     named = RecipeOptions(None, None, None, engine, types, depth, sweep, prompts, limit, settings)
     if bool(words) == (resume is not None) or (drafts and not words):

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchctl.analysis.cells import states
+from benchctl.analysis.conditions.load import throughput_by_block
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.speed_table import speed_table
 from benchctl.analysis.speedup import pooled
@@ -116,6 +117,7 @@ def measured_costs(run: RunData) -> dict[str, ArmCost]:
     """Return what each arm of a search cost in the processes that finished, and its estimate where none has."""
     manifest = run.manifest
     assert manifest is not None and manifest.tuning is not None
+    at_once = {arm.name: arm.concurrency for arm in manifest.arms}
     walls: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
     for cell in manifest.cells:
@@ -123,7 +125,7 @@ def measured_costs(run: RunData) -> dict[str, ArmCost]:
             walls[cell.arm].append(cell.wall_s)
     for record in run.records:
         if record.phase == "measure" and record.e2e_s is not None:
-            answers[record.label].append(record.e2e_s)
+            answers[record.label].append(record.e2e_s / at_once[record.label])
     measured = {
         arm: ArmCost(max(0.0, sum(cells) - sum(answers[arm])) / len(cells), sum(answers[arm]) / len(answers[arm]))
         for arm, cells in walls.items()
@@ -143,12 +145,18 @@ def fresh_cost(arms: Iterable[str], baseline: str, costs: Mapping[str, ArmCost],
 
 
 def fit(
-    recipe: Recipe, costs: Mapping[str, ArmCost], prompts: int, tasks: int, budget_s: float, spent_s: float = 0.0
+    recipe: Recipe,
+    costs: Mapping[str, ArmCost],
+    prompts: int,
+    tasks: int,
+    budget_s: float,
+    spent_s: float = 0.0,
+    fewest: int = 1,
 ) -> Design:
     """Size a search for `budget_s` seconds: as many arms as fit, then as many prompts a block as fit.
 
-    `prompts`, `tasks`: of the suite. `spent_s`: what is used of the budget already. Raises UsageError, with the least
-    budget, where no arm fits.
+    `prompts`, `tasks`: of the suite. `fewest`: prompts of a block. `spent_s`: what is used of the budget already.
+    Raises UsageError, with the least budget, where no arm fits.
     """
     baseline = recipe.baseline
     arms = [arm.name for arm in recipe.arms if arm.name != baseline]
@@ -159,7 +167,7 @@ def fit(
         return LEAST_BLOCKS * sum(block_cost(by_cost[:arms_left], baseline, costs, per_block) for arms_left in rungs)
 
     fresh = partial(fresh_cost, baseline=baseline, costs=costs, tasks=tasks)
-    shortest_s = spent_s + min(searching([arm], 1) + fresh([arm]) for arm in arms)
+    shortest_s = spent_s + min(searching([arm], fewest) + fresh([arm]) for arm in arms)
     if budget_s < shortest_s:
         raise UsageError(
             f"A budget of {spoken(budget_s)} is too short for {LEAST_BLOCKS} blocks of one arm and "
@@ -169,10 +177,12 @@ def fit(
             "(--set sampling.max_tokens=32) or fewer tasks need less.",
         )
     searched = arms
-    while len(searched) > 1 and spent_s + searching(searched, 1) + fresh(searched) > budget_s:
+    while len(searched) > 1 and spent_s + searching(searched, fewest) + fresh(searched) > budget_s:
         searched = searched[:-1]
     available_s = budget_s - spent_s - max(FRESH_SHARE * budget_s, fresh(searched))
-    per_block = max((count for count in range(1, prompts + 1) if searching(searched, count) <= available_s), default=1)
+    per_block = max(
+        (count for count in range(fewest, prompts + 1) if searching(searched, count) <= available_s), default=fewest
+    )
     return Design(tuple(searched), per_block, tuple(arms[len(searched) :]))
 
 
@@ -212,8 +222,9 @@ class Standing:
 
     arm: str
     speedup: float | None
-    """Over the baseline, each block's pooled pairs, in the median of blocks (geometric for an even number), so that one
-    disturbed block decides little; `None` where there are no pairs, as when its engine cannot start."""
+    """Over the baseline, each block's pooled pairs (with several requests at a time its total throughput), in the
+    median of blocks (geometric for an even number), so that one disturbed block decides little; `None` where there are
+    no pairs, as when its engine cannot start."""
     blocks: int
     """Number of blocks with pairs of this arm."""
     drafted: int | None
@@ -239,11 +250,14 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
     """Return the standings of `arms`: first those that may be chosen, the fastest first."""
     frame = make_frame(run.records, run.manifest)
     arm_numbers = {name: number for number, name in enumerate(frame.arms)}
+    at_once = max((arm.concurrency for arm in run.manifest.arms), default=1) if run.manifest else 1
     standings = []
     for name in arms:
         table = speed_table(frame, arm_numbers[name])
         sums, (blocks, _) = table.sums(table.timed), np.nonzero(table.timed)
         ratios = [pooled(sums[blocks == block]) or np.nan for block in np.unique(blocks)]
+        if at_once > 1:
+            ratios = throughput_by_block(frame, arm_numbers[name], at_once)
         drafted = [frame.records[row].draft_n for row in frame.row_at[arm_numbers[name]][table.timed]]
         reported = [count for count in drafted if count is not None]
         standings.append(

@@ -60,11 +60,13 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
     design are left out. Raises UsageError where nothing is left to search, and for recipes of several conditions.
     """
     recipe = prepared.recipe
-    if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.overlapping for arm in recipe.arms):
+    conditions = {(arm.concurrency, arm.rate) for arm in recipe.arms}
+    if len(set(map(recipe.group_of, recipe.arms))) > 1 or len(conditions) > 1 or any(rate for _, rate in conditions):
         raise UsageError(
-            "A search measures one request at a time, under one condition. It may vary the draft, but no other axis.",
+            "A search measures under one condition, in a closed loop. It may vary the draft, but no other axis.",
             where=recipe.name,
-            fix="Leave out concurrency, rate, lists of temperatures and lengths, and what changes the target.",
+            fix="Leave out rate, lists of concurrencies, temperatures and lengths, and what changes the target; "
+            "--concurrency N searches for the fastest setting with N requests in flight.",
         )
     arms = list(recipe.arms)
     for setup, prepared_setup in (prepared.setups if not only_arms else {}).items():
@@ -103,7 +105,8 @@ def search(
     costs = guesses(recipe, baseline)
     per_task = Counter(item.task for item in prepared.prompts)
     timing_s = time.perf_counter() - began
-    design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, timing_s)
+    fewest = _fewest_prompts(recipe, len(prepared.prompts))
+    design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, timing_s, fewest)
     arms = [arm for arm in recipe.arms if arm.name in design.arms or arm.name == recipe.baseline]
     searched = with_arms(prepared, arms)
     plain = {"name": _named_run(recipe.name, SEARCH), "blocks": LEAST_BLOCKS, "schedule": "blocks"}
@@ -127,8 +130,16 @@ def search(
     return open_run(start_run(searched, out, progress, command, tuning=tuning, search=Halving))
 
 
+def _fewest_prompts(recipe: Recipe, prompts: int) -> int:
+    """Return how many prompts a block has at least: twice the requests in flight, so that they are in flight."""
+    at_once = max(arm.concurrency for arm in recipe.arms)
+    return 1 if at_once == 1 else min(prompts, 2 * at_once)
+
+
 def _with_depths_by_width(prepared: Prepared, most_s: float, progress: RunProgress) -> Prepared:
     """Return the same with arms at the depths that the target's widths suggest; as it is where they cannot be timed."""
+    if _fewest_prompts(prepared.recipe, 2) > 1:
+        return prepared  # a verify of several requests' drafts has another width
     if len(prepared.setups) > 1 or not any(map(_with_depth, prepared.recipe.arms)):
         return prepared
     progress.note("Timing a verify by its width, to find the depths behind a fall and before a cliff.")
@@ -215,6 +226,8 @@ def _chosen_recipe(searched: RunData) -> Recipe | None:
         costs[tuning.chosen],
         len(manifest.prompts),
     )
+    if limit is not None:
+        limit = max(limit, -(-_fewest_prompts(recipe, len(manifest.prompts)) // len(per_task)))
     prompts = recipe.prompts if limit is None else recipe.prompts.model_copy(update={"limit": limit})
     chosen = recipe.arm(tuning.chosen)
     updates = {"setup": None, "group": None}
@@ -267,4 +280,5 @@ def _new_arms(settings: Sequence[Speculation], arms: Sequence[Arm], setup: str |
         name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and drafts(setting) else "")
         if name not in names:
             names.add(name)
-            yield Arm(name=name, speculation=setting, setup=setup, group=arms[0].group)
+            like = arms[0].model_dump(include={"concurrency", "rate", "context_length", "temperature", "group"})
+            yield Arm.model_validate({**like, "name": name, "speculation": setting, "setup": setup})

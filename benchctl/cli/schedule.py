@@ -1,0 +1,79 @@
+"""`benchctl schedule`: the draft depth by load, as the engine's own setting, from a run over concurrency."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchctl.cli import options
+from benchctl.reports.json_output import print_json
+
+
+def schedule(
+    run: options.LatestRun = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure it beside no speculation and a fixed depth.")
+    ] = False,
+    out: options.Out = Path("results"),
+    engine_binary: options.EngineBinary = None,
+    models_dir: options.ModelsDir = None,
+    trust_recipe: options.TrustRecipe = False,
+    quiet: options.Quiet = False,
+    as_json: options.JsonAtEnd = False,
+) -> None:
+    """Write the engine's own schedule: the draft depth by the number of requests in flight.
+
+    From a run over concurrency. A depth is taken where it is shown to help; elsewhere speculation is off. --measure
+    runs the schedule once more, as an arm.
+    """
+    from rich.console import Console
+
+    from benchctl.cli.show_plan import command_text
+    from benchctl.data.store import open_run, resolve_run
+    from benchctl.experiments.schedule import session
+    from benchctl.lossless.judge.run import analyse_run
+    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.resume import context_of_run
+    from benchctl.measurement.run import signals_interrupt
+    from benchctl.reports.run_summary import print_summary
+    from benchctl.reports.terminal import Printout
+    from benchctl.words import schedule as words
+
+    silent = quiet or as_json
+    stored, progress = open_run(resolve_run(run, out)), progress_for(Console(stderr=True), quiet=silent)
+    context = context_of_run(stored, trusted=trust_recipe)
+    written = session.write(
+        stored,
+        analyse_run(stored),
+        context,
+        lambda chosen: chosen.prepare(engine_binary, models_dir, progress.note),
+    )
+    commands = {name: command_text(argv) for name, argv in written.commands.items()}
+    said = [*words.steps(written.schedule.steps), *map(words.mixed, written.schedule.mixed)]
+    document: dict[str, Any] = {
+        "run": str(stored.folder),
+        "steps": [vars(step) for step in written.schedule.steps],
+        "speculation": None if written.setting is None else written.setting.model_dump(exclude_none=True),
+        "commands": commands,
+        "said": said,
+    }
+    printout = Printout()
+    if not silent:
+        for sentence in said:
+            printout.say(sentence)
+        for name, command in commands.items():
+            printout.say(f"{name}:", "bold")
+            printout.say(f"  {command}", whole=True, most=100_000)
+    if measure:
+        with signals_interrupt():
+            again, analysis, loads = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]])
+        document |= {"measured": str(again.folder), "mixed": [words.mixed(load) for load in loads]}
+        if not silent:
+            print_summary(printout.console, analysis, str(again.folder))
+            for load in loads:
+                printout.say(words.mixed(load), "bold")
+    if as_json:
+        print_json("schedule", document)

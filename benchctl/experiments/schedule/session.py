@@ -1,0 +1,170 @@
+"""From a run over concurrency to the setting by load that its engine takes, and to the recipe that measures it.
+
+The recipe has the baseline, the fixed depth that serves a mixed load best, and the schedule, each under every
+concurrency of the run. What the schedule gains is decided by that run alone: it was chosen on the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from pathlib import Path
+from typing import Any
+
+from benchctl.analysis.conditions.results import Level
+from benchctl.analysis.conditions.schedule import LoadStep, MixedLoad, find_schedule, mixed_load
+from benchctl.analysis.conditions.split import closed_levels
+from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData, open_run
+from benchctl.engines.base import LoadSchedulingEngine
+from benchctl.errors import UsageError
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.measurement.prepare import Prepared, RecipeContext
+from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.run import start_run
+from benchctl.recipes.load import EXPANDED, recipe_of_options
+from benchctl.recipes.schema import MAX_NAME, Recipe
+from benchctl.recipes.speculation import Speculation
+
+Prepare = Callable[[RecipeContext], Prepared]
+ARM = "schedule"
+"""The name of the arm that has it."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The depth by load that a run shows, of the type of speculation that gains most."""
+
+    steps: list[LoadStep]
+    setting: Speculation | None
+    """How that type drafts, without a depth; `None` where no arm helps at any concurrency."""
+    fixed: str | None
+    """Of its arms that which serves a mixed load best."""
+    mixed: list[MixedLoad]
+    """Every arm against no speculation."""
+
+
+def schedule_of(run: RunData, analysis: Analysis) -> Schedule:
+    """Return the schedule that a run over concurrency shows. Raises UsageError for other runs."""
+    levels = closed_levels(analysis)
+    if len({row.concurrency for row in levels}) < 2:
+        raise UsageError(
+            "A schedule takes a run over several concurrencies.",
+            where=run.name,
+            fix="matrix: {concurrency: [1, 2, 4, 8]}, as recipes/concurrency.yaml has it",
+        )
+    if len({(row.temperature, row.context_length, row.group) for row in levels}) > 1:
+        raise UsageError(
+            "A schedule takes a run that varies nothing but the concurrency.",
+            where=run.name,
+            fix="Leave out temperatures, lengths and axes.",
+        )
+    by_type = _depths(run)
+    schedules = {key: find_schedule(levels, depths) for key, depths in by_type.items()}
+    best = max(schedules, key=lambda key: _gained(schedules[key]), default=None)
+    baseline = analysis.baseline
+    mixed = [
+        load for arm in dict.fromkeys(row.of for row in levels) if arm != baseline
+        if (load := mixed_load(levels, arm, baseline)) is not None
+    ]  # fmt: skip
+    if best is None or not _gained(schedules[best]):
+        return Schedule([_off(levels)], None, None, mixed)
+    of_type = [load for load in mixed if load.arm in by_type[best]]
+    fixed = max(of_type, key=lambda load: load.ratio, default=None)
+    return Schedule(
+        schedules[best], Speculation.model_validate_json(best), fixed.arm if fixed else next(iter(by_type[best])), mixed
+    )
+
+
+def _depths(run: RunData) -> dict[str, dict[str, int]]:
+    """Return by a setting without its depth, as JSON, the depth of every arm that has it."""
+    by_type: dict[str, dict[str, int]] = {}
+    for arm in run.manifest.arms if run.manifest else []:
+        setting = Speculation.model_validate(arm.speculation) if arm.speculation else None
+        if setting is not None and setting.max is not None:
+            key = setting.model_copy(update={"max": None}).model_dump_json(exclude_none=True)
+            by_type.setdefault(key, {})[arm.of or arm.name] = setting.max
+    return by_type
+
+
+def _gained(steps: list[LoadStep]) -> float:
+    return sum((step.last - step.first + 1) * log(step.gain) for step in steps if step.gain)
+
+
+def _off(levels: list[Level]) -> LoadStep:
+    return LoadStep(1, max(row.concurrency for row in levels), 0, None, None)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A schedule as its engine takes it."""
+
+    schedule: Schedule
+    setting: Speculation | None
+    """`None` where the engine takes none, or no depth is shown to help."""
+    ready: Prepared | None
+    """The recipe that measures it."""
+    commands: dict[str, Sequence[str]]
+    """The command that serves it; of an engine that takes none a command for each range of load."""
+
+
+def write(run: RunData, analysis: Analysis, context: RecipeContext, prepare: Prepare) -> Written:
+    """Return the schedule that a run over concurrency shows. Raises UsageError, also for other runs.
+
+    `context`: the run's recipe. `prepare`: `RecipeContext.prepare` with the command line's options filled in.
+    """
+    schedule = schedule_of(run, analysis)
+    prepared = prepare(context)
+    engine = prepared.of_baseline.engine
+    if schedule.setting is None or not isinstance(engine, LoadSchedulingEngine):
+        by_range = {
+            f"{step.first} to {step.last} requests in flight": _command(prepared, step.arm, step.last)
+            for step in schedule.steps
+        }
+        return Written(schedule, None, None, by_range)
+    steps = [(step.first, step.last, step.depth) for step in schedule.steps]
+    setting = engine.with_schedule(schedule.setting, steps)
+    ready = prepare(recipe_with(context, setting, schedule.fixed))
+    return Written(schedule, setting, ready, {ARM: _command(ready, ARM, schedule.steps[-1].last)})
+
+
+def _command(prepared: Prepared, of: str | None, requests: int) -> Sequence[str]:
+    """Return the command of the recipe's arm `of` (`None`: the baseline) for so many requests at least."""
+    compared = prepared.recipe.compared
+    name = compared[prepared.recipe.baseline].of if of is None else of
+    fitting = [arm for arm in prepared.recipe.arms if compared[arm.name].of == name and arm.concurrency >= requests]
+    return prepared.launches[min(fitting, key=lambda arm: arm.concurrency).name].argv
+
+
+def measure(
+    written: Written, out: Path, progress: RunProgress, command: list[str]
+) -> tuple[RunData, Analysis, list[MixedLoad]]:
+    """Measure a schedule beside no speculation and the best fixed depth; return it against each. Raises UsageError."""
+    if written.ready is None:
+        raise UsageError(
+            "There is no schedule to measure: no depth is shown to help, or this engine takes none.", where="--measure"
+        )
+    run = open_run(start_run(written.ready, out, progress, command))
+    analysis = analyse_run(run)
+    others = [analysis.baseline, *([written.schedule.fixed] if written.schedule.fixed else [])]
+    loads = [load for other in others if (load := mixed_load(closed_levels(analysis), ARM, other)) is not None]
+    return run, analysis, loads
+
+
+def recipe_with(context: RecipeContext, setting: Speculation, fixed: str | None) -> RecipeContext:
+    """Return the run's recipe with the baseline, the arm `fixed` and the schedule, under each concurrency."""
+    recipe = context.recipe
+    data: dict[str, Any] = {EXPANDED: True, **recipe.model_dump(mode="json")}
+    data["arms"] = []
+    for arm in recipe.arms:
+        if recipe.compared[arm.name].is_baseline:
+            suffix = arm.name.removeprefix(arm.of or arm.name)
+            plain: Mapping[str, Any] = arm.model_dump(mode="json")
+            new = {"name": f"{ARM}{suffix}", "of": ARM, "speculation": setting.model_dump(mode="json")}
+            data["arms"] += [plain, {**plain, **new}]
+        elif arm.of == fixed:
+            data["arms"] += [arm.model_dump(mode="json")]
+    data["name"] = f"{recipe.name[: MAX_NAME - len(ARM) - 1]}-{ARM}"
+    made: Recipe = recipe_of_options(data)
+    return replace(context, recipe=made)
