@@ -47,6 +47,10 @@ def report(
             help="Print Markdown for a thread, a model's page, a table of machines, or the engine's bug form.",
         ),
     ] = None,
+    beside: Annotated[
+        list[str] | None,
+        rare("--with", metavar="RUN", help="With --format card: further runs of the target; repeatable."),
+    ] = None,
     project: Annotated[
         str | None,
         rare("--for", metavar="ENGINE", help="With --format issue: whose bug form.", show_default="the run's engine"),
@@ -73,6 +77,8 @@ def report(
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if form != "issue" and (project is not None or arm is not None):
         raise UsageError("This option needs --format issue.", where="--for" if project is not None else "--arm")
+    if form != "card" and beside:
+        raise UsageError("This option needs --format card.", where="--with")
     if form is not None:
         from benchctl.reports.community_row import rows
         from benchctl.reports.paste import card, paste
@@ -82,7 +88,11 @@ def report(
         if form == "issue":
             _print_issue(data, analysis, project, arm)
             return
-        typer.echo({"paste": paste, "card": card, "row": rows}[form](data, analysis))
+        if form == "card":
+            further = [open_run(resolve_run(name, results)) for name in beside or []]
+            typer.echo(card(data, analysis, [(other, analyse_run(other)) for other in further]))
+            return
+        typer.echo({"paste": paste, "row": rows}[form](data, analysis))
         return
     if layout is not None:
         from benchctl.experiments.isolate.table import tensors_beside

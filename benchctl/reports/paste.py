@@ -6,12 +6,14 @@ shows the table alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from benchctl.analysis.outcome import find_outcome
+from benchctl.reports.drafter import drafter_table
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
 from benchctl.reports.render import markdown_code, markdown_table, markdown_text
 from benchctl.reports.tables import provenance
@@ -69,13 +71,18 @@ def _tasks(analysis: Analysis) -> list[str]:
     ][:_ROWS]
 
 
-def card(run: RunData, analysis: Analysis) -> str:
-    """Return the card: results as YAML between lines of dashes, the conclusion, the table of all arms."""
+def card(run: RunData, analysis: Analysis, further: Sequence[tuple[RunData, Analysis]] = ()) -> str:
+    """Return the card: results as YAML between lines of dashes, the conclusion, the table of all arms, acceptance.
+
+    `further`: runs of the same target, whose acceptance stands beside this one's. Raises UsageError for another's.
+    """
     table, _ = first_screen(analysis, None)
     data = yaml.safe_dump({"model-index": [_model(run, analysis)]}, sort_keys=False, allow_unicode=False, width=1000)
     lines = ["---", data.rstrip(), "---", "", "## Speculative decoding", "", concluded(analysis), ""]
     rows = markdown_table(replace(table, note=""))
-    return "\n".join([*lines, rows, "", measured(run, analysis, table.note)])
+    accepted = drafter_table([(run, analysis), *further])
+    accepted_lines = ["### Acceptance", "", accepted, ""] if accepted else []
+    return "\n".join([*lines, rows, "", *accepted_lines, measured(run, analysis, table.note)])
 
 
 def _model(run: RunData, analysis: Analysis) -> dict[str, Any]:

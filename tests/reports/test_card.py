@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from markdown_it import MarkdownIt
 
 from benchctl.analysis.results import Analysis
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, open_run
+from benchctl.errors import UsageError
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.paste import card
+from tests.analysis.conditions.simulated import Sweep, write_sweep
 from tests.reports.handmade import build_analysis, decided
 
 
@@ -31,6 +37,8 @@ def test_the_hub_reads_every_arms_results(run_data: RunData, analysis: Analysis)
         assert result.metric_value == round(verdicts[arm].speedup or 0.0, 3)
         assert args["output"] == verdicts[arm].lossless
     assert all(f"| `{arm}` |" in page for arm in speedups) and analysis.run in page
+    accepted = page.partition("### Acceptance")[2]
+    assert "Position 1 | Position 2" in accepted and all(f" {task} |" in accepted for task in analysis.tasks)
 
 
 def test_names_form_no_markup_and_no_keys(run_data: RunData) -> None:
@@ -39,3 +47,22 @@ def test_names_form_no_markup_and_no_keys(run_data: RunData) -> None:
     assert list(data) == ["model-index"]
     assert "<img" not in MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
     assert "\x1b" not in page
+
+
+def test_acceptance_stands_by_task_position_depth_and_load(tmp_path: Path) -> None:
+    """One row an arm and condition, over several runs; a run of another target is refused."""
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), prompts=12))
+    run = open_run(tmp_path / "run")
+    analysed = analyse_run(run)
+    page = parts(card(run, analysed, [(run, analysed)]))[1]
+    table = page.partition("### Acceptance\n\n")[2].partition("\n\n")[0].splitlines()
+    header = [cell.strip() for cell in table[0].strip("|").split("|")]
+    assert header == ["Draft", "Type", "Depth", "T", "In flight", "Accepted", "Length"]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+    assert [row[1:5] for row in rows] == [["draft-simple", "4", "0", load] for load in ("1", "4", "1", "4")]
+    assert all(row[5].endswith("%") for row in rows)
+    assert run.manifest is not None
+    target = run.manifest.target.model_copy(update={"source": "other.gguf"})
+    other = replace(run, manifest=run.manifest.model_copy(update={"target": target}))
+    with pytest.raises(UsageError, match="several targets"):
+        card(run, analysed, [(other, analysed)])
