@@ -80,7 +80,7 @@ def benchctl(
 
 
 for panel, commands in {
-    "Measure": (demo, run, tune, schedule, diagnose, isolate),
+    "Measure": (demo, run, tune, diagnose, isolate),
     "Judge": (
         verify_lossless,
         verify_sampling,
@@ -98,6 +98,7 @@ for panel, commands in {
         app.command(rich_help_panel=panel, cls=TakesEngineLines if command is run else None)(command)
 models.add_typer(prompts, name="prompts")
 runs.command()(certify)
+runs.command()(schedule)
 for name, group in (("models", models), ("recipes", recipes), ("engines", engines)):
     app.add_typer(group, name=name, rich_help_panel="Prepare")
 for name, group in (("runs", runs), ("baseline", baseline)):

@@ -44,12 +44,12 @@ def report(
         typer.Option(
             "--format",
             metavar="paste|card|row|issue",
-            help="Print Markdown for a thread, a model's page, a table of machines, or the engine's bug form.",
+            help="Markdown for a thread, a model's page, a table of machines, or a bug form.",
         ),
     ] = None,
     beside: Annotated[
         list[str] | None,
-        rare("--with", metavar="RUN", help="With --format card: further runs of the target; repeatable."),
+        rare("--with", metavar="RUN", help="With --format card: another run; repeatable."),
     ] = None,
     project: Annotated[
         str | None,

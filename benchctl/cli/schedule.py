@@ -1,4 +1,4 @@
-"""`benchctl schedule`: the draft depth by load, as the engine's own setting, from a run over concurrency."""
+"""`benchctl runs schedule`: the draft depth by load, as the engine's own setting, from a run over concurrency."""
 
 from __future__ import annotations
 

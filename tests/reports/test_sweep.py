@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,9 @@ def test_the_crossing_comes_first(concurrency: tuple[Reading, ReportFiles]) -> N
     assert 4 < places["spec_d4"] < 8
     assert 2 < places["ngram"] < 4
     first = files.markdown.read_text().splitlines()[2]
-    phrases = [f"about {places[arm]:.1f} with {arm}" for arm in ("spec_d4", "ngram")]
-    assert all(phrase in first for phrase in phrases)
+    for arm in ("spec_d4", "ngram"):
+        assert f"at about {places[arm]:.1f} (95 %: " in first
+        assert f") with {arm}, off from {ceil(places[arm])} on" in first
     assert "concurrency 2, 4, 8" in first
     page = files.page.read_text()
     assert page.index("the curves cross at about") < page.index("<table>")

@@ -52,6 +52,8 @@ class VllmObserved:
     log: Sequence[str]
     prefix_caching: bool = False
     """Whether the recipe requests it."""
+    may_hold_back: bool = False
+    """Whether its schedule drafts nothing at some load."""
 
 
 def attest(observed: VllmObserved) -> Attestation:
@@ -91,7 +93,7 @@ def _wrong_speculation(observed: VllmObserved, started: str) -> Reason | None:
         )
     if observed.counters.drafted is None:
         return "The server has no counters of speculation, so there is no evidence that it speculates.", READ_THE_LOG
-    if observed.method in _ALWAYS_DRAFTS and not observed.counters.drafted:
+    if observed.method in _ALWAYS_DRAFTS and not observed.counters.drafted and not observed.may_hold_back:
         return drafted_nothing(observed.method, observed.tally.longest, CHECK_THE_DRAFT)
     return None
 

@@ -324,7 +324,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
             model=model,
             method=command.requested_method(argv),
             overlapping=launch.overlapping,
-            adaptive=bool(config.get("enable_adaptive_verification")),
+            config=config,
         )
         self._healthy(server)
         process.remember_shared_memory()

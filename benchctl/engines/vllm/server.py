@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +28,7 @@ from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import id_marked, id_of, logprob_of, protocol_error, seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import VllmObserved, attest, contradictions, mismatches, plain_steps, tokens_a_step
+from benchctl.engines.vllm.command import BY_BATCH_SIZE
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
@@ -81,16 +82,19 @@ class VllmServer(LaunchedServer):
         model: str,
         method: str | None,
         overlapping: bool,
-        adaptive: bool = False,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`.
 
-        `adaptive`: it verifies a part of what it counts as drafted, and does not report which (adaptive verification).
+        `config`: of speculation. With adaptive verification it verifies a part of what it counts as drafted, and does
+        not report which.
         """
         super().__init__(process, url, spec)
         self._model = model
         self._method = method
-        self._adaptive = adaptive
+        settings = config or {}
+        self._adaptive = bool(settings.get("enable_adaptive_verification"))
+        self._may_hold_back = any(entry[-1] == 0 for entry in settings.get(BY_BATCH_SIZE) or ())
         self._prefix_caching = spec.prefix_caching
         self._alone = not overlapping
         self._contradictions: list[str] = []
@@ -195,6 +199,7 @@ class VllmServer(LaunchedServer):
                 contradictions=[*self._contradictions, *mismatches(self._tally, reading[0])],
                 log=self._log(),
                 prefix_caching=self._prefix_caching,
+                may_hold_back=self._may_hold_back,
             )
         )
 

@@ -82,7 +82,7 @@ def _depths(run: RunData) -> dict[str, dict[str, int]]:
     by_type: dict[str, dict[str, int]] = {}
     for arm in run.manifest.arms if run.manifest else []:
         setting = Speculation.model_validate(arm.speculation) if arm.speculation else None
-        if setting is not None and setting.max is not None:
+        if setting is not None and setting.max is not None and arm.of != ARM:
             key = setting.model_copy(update={"max": None}).model_dump_json(exclude_none=True)
             by_type.setdefault(key, {})[arm.of or arm.name] = setting.max
     return by_type

@@ -154,7 +154,7 @@ def test_of_overlapping_answers_each_counts_its_own(start: Start) -> None:
     # As with `rate` at concurrency 1: the server takes one at a time, and the client sends on.
     server, _ = start(overlapping=True)
     answers = at_once(server, [PROMPT] * 8, GREEDY, 4)
-    assert {answer.ledger for answer in answers} == {Ledger(4, 1, 1, None, (1, 0, 0, 0))}
+    assert {answer.ledger for answer in answers} == {Ledger(4, 1, 1, None, (1, 0, 0, 0), verified=4)}
     result = server.attest(None)
     assert (result.state, result.reason) == ("active", None)
 

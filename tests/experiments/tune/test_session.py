@@ -60,9 +60,18 @@ def test_what_cannot_be_searched_is_one_message(recipe: Recipe) -> None:
     baseline_only = recipe.model_copy(update={"arms": recipe.arms[:1]})
     with pytest.raises(UsageError, match="nothing to search"):
         all_candidates(prepared(baseline_only, ToyEngine()), only_arms=True)
-    crowded = [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]
-    with pytest.raises(UsageError, match="one request at a time"):
-        all_candidates(prepared(recipe.model_copy(update={"arms": crowded}), Searchable()), only_arms=False)
+    for crowded in ({"concurrency": 4}, {"rate": 2.0}):
+        arms = [recipe.arms[0], recipe.arms[1].model_copy(update=crowded)]
+        with pytest.raises(UsageError, match="under one condition"):
+            all_candidates(prepared(recipe.model_copy(update={"arms": arms}), Searchable()), only_arms=False)
+
+
+def test_a_search_may_have_several_requests_in_flight(recipe: Recipe) -> None:
+    crowded = recipe.model_copy(update={"arms": [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]})
+    arms = all_candidates(prepared(crowded, Searchable()), only_arms=False).recipe.arms
+    assert [(arm.name, arm.concurrency) for arm in arms] == [
+        ("baseline", 4), ("spec", 4), ("ngram_simple_n6_m12", 4),
+    ]  # fmt: skip
 
 
 def test_what_was_chosen_is_prepared_as_the_search_was(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

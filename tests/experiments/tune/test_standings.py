@@ -8,8 +8,9 @@ import pytest
 
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, Tuning, TuningRung
 from benchctl.data.record import Record
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, open_run
 from benchctl.experiments.tune.halving import any_drafted, best_yet, find_standings, rungs_of
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 
 def record(arm: str, block: int, rate: float, *, drafted: int | None = None, prompt: int = 0) -> Record:
@@ -107,3 +108,14 @@ def test_the_best_of_an_unfinished_search_is_no_result() -> None:
     assert best_yet(run_of([], ["baseline"], None)).startswith("Nothing was measured")
     no_standings = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
     assert best_yet(no_standings).startswith("No arm has drafted")
+
+
+def test_with_several_requests_in_flight_total_throughput_decides(tmp_path: Path) -> None:
+    """By tokens in the time in which all slots are full, and not by the decode rate of each request."""
+    server = Server(gain=lambda arm, concurrency, temperature: 0.8 if arm == "deep" else 1.2)
+    arms = {"baseline": None, "deep": {"type": "draft-simple", "max": 8}, "short": {"type": "draft-simple", "max": 2}}
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=16), server)
+    first, second = find_standings(open_run(tmp_path / "run"), ["deep", "short"])
+    assert (first.arm, second.arm, first.blocks) == ("short", "deep", 3)
+    assert first.speedup is not None and second.speedup is not None
+    assert second.speedup < 1 < first.speedup < 1.2  # of whole requests, first tokens included
