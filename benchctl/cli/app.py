@@ -33,8 +33,8 @@ from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
-from benchctl.cli.show_engine_line import TakesEngineLines
 from benchctl.cli.schedule import schedule
+from benchctl.cli.show_engine_line import TakesEngineLines
 from benchctl.cli.tune import tune
 from benchctl.cli.verify_against import verify_against
 from benchctl.cli.verify_lossless import verify_lossless

@@ -27,7 +27,7 @@ def report(
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     layout: Annotated[
         Literal["plamo2-study"] | None,
-        rare(metavar="plamo2-study", help="Print a published study's tables, and write no report."),
+        rare(metavar="plamo2-study", help="Print a published study's tables instead."),
     ] = None,
     isolation: Annotated[
         Path | None,
@@ -38,7 +38,7 @@ def report(
             file_okay=False,
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page.")] = False,
     form: Annotated[
         Literal["paste", "card", "row", "issue"] | None,
         typer.Option(
@@ -49,7 +49,7 @@ def report(
     ] = None,
     beside: Annotated[
         list[str] | None,
-        rare("--with", metavar="RUN", help="With --format card: another run; repeatable."),
+        rare("--with", metavar="RUN", help="For a card: another run; repeatable."),
     ] = None,
     project: Annotated[
         str | None,

@@ -49,7 +49,13 @@ def curves(levels: Iterable[Level]) -> dict[tuple[str, ...], list[Level]]:
     by_curve: dict[tuple[str, ...], list[Level]] = {}
     for row in levels:
         if row.rate is None:
-            key = (row.of, f"{row.temperature:g}", str(row.context_length or ""), *row.axes.values())
+            key = (
+                row.of,
+                f"{row.temperature:g}",
+                str(row.context_length or ""),
+                str(row.max_tokens or ""),
+                *row.axes.values(),
+            )
             by_curve.setdefault(key, []).append(row)
     return by_curve
 
@@ -62,10 +68,10 @@ def equal_throughput(levels: Sequence[Level]) -> Iterator[EqualThroughput]:
     by_group: dict[tuple[object, ...], list[Level]] = {}
     for row in levels:
         if row.is_baseline and row.rate is None:
-            by_group.setdefault((row.group, row.temperature, row.context_length), []).append(row)
+            by_group.setdefault((row.group, row.temperature, row.context_length, row.max_tokens), []).append(row)
     for rows in curves(row for row in levels if not row.is_baseline).values():
         first = rows[0]
-        theirs = by_group.get((first.group, first.temperature, first.context_length), [])
+        theirs = by_group.get((first.group, first.temperature, first.context_length, first.max_tokens), [])
         if len(rows) < 2 or len(theirs) < 2:
             continue
         for level in theirs:

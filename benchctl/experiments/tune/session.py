@@ -280,5 +280,7 @@ def _new_arms(settings: Sequence[Speculation], arms: Sequence[Arm], setup: str |
         name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and drafts(setting) else "")
         if name not in names:
             names.add(name)
-            like = arms[0].model_dump(include={"concurrency", "rate", "context_length", "temperature", "group"})
+            like = arms[0].model_dump(
+                include={"concurrency", "rate", "context_length", "max_tokens", "temperature", "group"}
+            )
             yield Arm.model_validate({**like, "name": name, "speculation": setting, "setup": setup})
