@@ -6,7 +6,8 @@ every n: those that reach the longest of `MARKS` that half of all pairs reach. A
 n-th; the arm is timed to the end of that round.
 
 When each token came is known where the gaps between bursts (`Record.burst_gaps_s`) are as many as the steps of the
-target (`Record.target_steps`; without them a token a step). Times are the client's, of the baseline's first cell.
+target (`Record.target_steps`; without them a token a step). The target alone decodes at an even pace, which is taken
+where its bursts are fewer. Times are the client's, of the baseline's first cell.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def find_answer_lengths(frame: Frame, arm: int, arms: int) -> list[AnswerLength]
     timed = speed_table(frame, arm).timed
     pairs = []
     for row, base_row in zip(frame.row_at[arm][timed], frame.row_at[frame.baseline][timed], strict=True):
-        ours, theirs = _arrivals(frame.records[row]), _arrivals(frame.records[base_row])
+        ours, theirs = _arrivals(frame.records[row]), _plain_arrivals(frame.records[base_row])
         if ours is not None and theirs is not None:
             pairs.append((ours, theirs, int(frame.block[row])))
     if len(pairs) < COVERED * timed.sum():
@@ -113,6 +114,14 @@ def _arrivals(record: Record) -> _Arrivals | None:
     if not gaps or len(brought) - len(gaps) not in (0, 1):  # the token that ends an answer may have no text
         return None
     return _Arrivals(1 + np.cumsum(brought[: len(gaps)]), np.cumsum(gaps), steps or ())
+
+
+def _plain_arrivals(record: Record) -> _Arrivals | None:
+    """Return the same of the target alone: at an even pace where a character of several tokens came as one burst."""
+    arrivals, steps = _arrivals(record), np.arange(1, record.n_predicted)
+    if arrivals is not None or not record.decode_s or not len(steps):
+        return arrivals
+    return _Arrivals(1 + steps, steps * record.decode_s / len(steps), ())
 
 
 def stops_paying(rows: Sequence[AnswerLength]) -> tuple[int, int] | None:
