@@ -23,6 +23,6 @@ def asked_sentence(asked: Asked) -> str:
     if not asked.prompts:
         return f"No further prompt was asked. {STOPPED[asked.stopped]}"
     suites = listed(f"{count} of {one_line(name, 80)}" for name, count in asked.suites.items())
-    arms = listed(map(one_line, asked.arms))
+    arms = listed(["the baseline", *map(one_line, asked.arms)])
     count = f"{asked.prompts} further {plural(asked.prompts, 'prompt')}"
-    return f"Asked {count} ({suites}), untimed: the baseline and {arms}. {STOPPED[asked.stopped]}"
+    return f"Asked {count} ({suites}), untimed: {arms}. {STOPPED[asked.stopped]}"

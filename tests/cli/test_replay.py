@@ -14,7 +14,7 @@ from benchctl.cli.app import app
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import SCORES, TargetScores, read_scores
 from benchctl.errors import EngineError, UsageError
-from benchctl.lossless.score import asking
+from benchctl.lossless.score import asking, continuing
 from tests.cli.calls import call
 from tests.resealed import reseal, write_sealed
 
@@ -226,6 +226,24 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     write_sealed(manifest, raw)
     assert verify(run, "--audit", "off")["arms"] == verify(run, "--accept", "consistent")["arms"] == [arm]
     assert (run / SCORES).stat().st_mtime_ns == stamp
+
+
+def test_noise_that_answers_are_too_short_for_is_measured_on_what_the_target_says_to_other_prompts(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(measured, tmp_path / "short", ignore=shutil.ignore_patterns(SCORES)))
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
+    for line in lines:
+        ids = line["token_ids"][:8]
+        ids[5] = 3000 if line["label"] == "spec" else ids[5]
+        text = f"{ids}"
+        line |= {"token_ids": ids, "n_predicted": 8, "token_sha": sha256_tokens(ids)}
+        line |= {"content": text, "content_sha": sha256_text(text)}
+    (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+    monkeypatch.setattr(continuing, "PREFIXES", 250)
+    audit = verify(without_steps(run))["arms"][0]["audit"]
+    assert 0 < audit["continued"] < audit["prefixes"] and 250 <= audit["prefixes"] < 300
+    assert {read.suite for read in stored(run).passes} == {None, continuing.SUITE}
 
 
 def test_the_power_of_identical_arms_is_measured_once_and_a_missing_model_fails_nothing(tmp_path: Path) -> None:
