@@ -460,7 +460,7 @@ class EngineInUse(Protocol):
 
 Pressure = Literal["slot files", "context shift", "small cache", "preemption"]
 """What an engine is put under by arguments of its own: slots are saved to files, a full context is shifted, one small
-cache serves all slots, a small cache has running requests put back."""
+cache serves all slots, a small cache has running requests preempted."""
 Counted = Literal["cached tokens", "preemptions", "evictions", "rounds", "drafted", "accepted", "running"]
 """What a server counts over all its requests; `running` is how many it is answering now."""
 

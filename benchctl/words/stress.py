@@ -19,7 +19,7 @@ STATES = {
     "slot files": "from a slot that was saved and restored",
     "context shift": "before and after answers that outgrow the context",
     "small cache": "in a cache that is too small for all slots",
-    "preemption": "put back by other requests in a small cache",
+    "preemption": "preempted by other requests in a small cache",
 }
 """What each scenario does to a request."""
 _LACKING = {
@@ -35,7 +35,7 @@ _LACKING = {
     "restored": "no slot was restored from a file",
     "shifted": "no answer outgrew the context",
     "evicted": "no slot was cleared for another, or the engine does not report it",
-    "preempted": "no request was put back for another, or the engine does not report it",
+    "preempted": "no request was preempted, or the engine does not report it",
 }
 _INVALID = {
     "schema": "does not follow its schema",

@@ -169,7 +169,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *added), overlapping=arm.overlapping)
 
     unprovoked: Mapping[str, str] = MappingProxyType(
-        {"preemption": "llama-server puts no request back: one that finds no room fails, as in `small cache`"}
+        {"preemption": "llama-server preempts no request: one that finds no room fails, as in `small cache`"}
     )
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:

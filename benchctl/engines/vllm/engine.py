@@ -289,7 +289,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     )
 
     def options_under(self, pressure: Pressure, folder: Path, cells: int) -> tuple[str, ...]:
-        """Return what makes the cache hold about `cells` tokens: a request that finds no block puts another one back.
+        """Return what makes the cache hold about `cells` tokens: a request that finds no block preempts another one.
 
         Of the blocks vLLM keeps one for itself, and it refuses a cache that could not hold the longest request.
         """
