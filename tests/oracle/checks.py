@@ -619,6 +619,22 @@ class Report:
                     if text and f"{arm}: the median prompt" not in " ".join(text.split()).replace("`", ""):
                         yield f"{where}: {arm} {pooled}× beside a median of {median}×, without a word"
 
+    def check_answer_lengths(self) -> Iterator[str]:
+        """An answer that is cut at a token took the time until the burst that brought it."""
+        by_arm: dict[str, list[Row]] = defaultdict(list)
+        for row in self.analysis.get("answer_lengths", []):
+            by_arm[row["arm"]].append(row)
+        for arm, rows in by_arm.items():
+            timed = [(came(ours), came(theirs, alone=True)) for ours, theirs in self.reading.pairs(arm)]
+            longest = rows[-1]["tokens"]
+            kept = [(ours, theirs) for ours, theirs in timed if min(len(ours), len(theirs)) >= longest]
+            for row in rows:
+                last = row["tokens"] - 1
+                ratio = sum(theirs[last] for _, theirs in kept) / sum(ours[last] for ours, _ in kept)
+                self.looked_at["answer length"].add(arm)
+                if row["pairs"] != len(kept) or not same(row["speedup"], ratio):
+                    yield f"analysis.json, {arm} cut at {row['tokens']}: {row['speedup']}, its own is {ratio}"
+
     def check_weights(self) -> Iterator[str]:
         """A name of a type stands beside the bits per weight that it has; and a rate has one definition."""
         for where, text in self.texts.items():
@@ -680,9 +696,22 @@ class Report:
             for check in (self.check_json, self.check_tables, self.check_answers, self.check_lossless,
                           self.check_sentences, self.check_one_value, self.check_decision,
                           self.check_intervals, self.check_warnings, self.check_rates, self.check_directions,
-                          self.check_weights)
+                          self.check_weights, self.check_answer_lengths)
             for complaint in check()
         ]  # fmt: skip
+
+
+def came(row: Row, *, alone: bool = False) -> list[float]:
+    """When each token of an answer came, in seconds after the first; empty where that is not known."""
+    gaps, steps, tokens = row.get("burst_gaps_s") or [], row.get("target_steps"), row["n_predicted"]
+    brought = [1] * (tokens - 1) if steps is None else [step[-1] + 1 for step in steps]
+    if gaps and len(brought) - len(gaps) in (0, 1):
+        times, clock = [0.0], 0.0
+        for gap, count in zip(gaps, brought, strict=False):
+            clock += gap
+            times += [clock] * count
+        return times
+    return [row["decode_s"] * token / (tokens - 1) for token in range(tokens)] if alone and tokens > 1 else []
 
 
 def shows(text: str, value: Any) -> bool:
