@@ -72,6 +72,13 @@ def test_what_fails(observation: VllmObserved, message: str) -> None:
     assert result.remedy
 
 
+def test_a_schedule_may_draft_nothing_at_a_load() -> None:
+    nothing = replace(SPEAKING, method="draft_model", counters=Ledger(rounds=0, drafted=0, accepted=0),
+                      log=(NGRAM.replace("ngram", "draft_model"),))  # fmt: skip
+    assert attest(replace(nothing, may_hold_back=True)).state == "idle"
+    assert attest(nothing).state == "failed"
+
+
 def test_prefix_caching_must_be_as_requested() -> None:
     on = NGRAM.replace("caching=False", "caching=True")
     assert attest(replace(SPEAKING, log=(on,), prefix_caching=True)).state == "active"

@@ -10,6 +10,7 @@ import pytest
 
 from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.command import (
+    BY_BATCH_SIZE,
     METHODS,
     Package,
     hybrid_warnings,
@@ -17,8 +18,10 @@ from benchctl.engines.vllm.command import (
     requested_method,
     speculation_problems,
     speculative_config,
+    with_schedule,
     worth_trying,
 )
+from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.speculation import Speculation
@@ -146,6 +149,17 @@ def test_the_requested_method_is_read_from_the_command_line() -> None:
     value = speculative_config(Speculation(type="ngram-simple", max=4), None)
     assert requested_method(["vllm", "serve", "m", "--speculative-config", value]) == "ngram"
     assert requested_method(["vllm", "serve", "m"]) is None
+
+
+def test_depths_by_load_are_vllms_own_ranges(package: Make) -> None:
+    setting = Speculation(type="ngram-simple", size_n=3)
+    steps = [(1, 4, 8), (5, 8, 0)]
+    with_key = package(keys=(*package().keys, BY_BATCH_SIZE))
+    config = json.loads(speculative_config(with_schedule(setting, steps, with_key), None))
+    assert (config["num_speculative_tokens"], config[BY_BATCH_SIZE]) == (8, [[1, 4, 8], [5, 8, 0]])
+    without = package(keys=tuple(key for key in package().keys if key != BY_BATCH_SIZE))
+    with pytest.raises(UsageError, match=BY_BATCH_SIZE):
+        with_schedule(setting, steps, without)
 
 
 def test_what_is_worth_trying_is_what_this_vllm_can_do(package: Make, folder: Make) -> None:

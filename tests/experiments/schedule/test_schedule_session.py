@@ -1,0 +1,83 @@
+"""From a run over concurrency to the engine's own setting by load, and to the recipe that measures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchctl.data.store import open_run
+from benchctl.errors import UsageError
+from benchctl.experiments.schedule.session import Written, measure, schedule_of, write
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.measurement.prepare import RecipeContext
+from benchctl.recipes.load import recipe_of_options
+from benchctl.recipes.speculation import Speculation
+from benchctl.words.schedule import mixed, steps
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+
+GAINS = {"spec_d4": {1: 1.6, 8: 0.7}, "spec_d2": {1: 1.3, 8: 0.9}, "ngram": {1: 1.1, 8: 1.0}}
+ARMS: dict[str, Any] = {
+    "baseline": None,
+    "spec_d4": {"type": "draft-simple", "max": 4},
+    "spec_d2": {"type": "draft-simple", "max": 2},
+    "ngram": {"type": "ngram-mod", "max": 8},
+}
+
+
+class Scheduling:
+    """An engine that takes the depths as a number."""
+
+    def with_schedule(self, setting: Speculation, ranges: list[tuple[int, int, int]]) -> Speculation:
+        return setting.model_copy(update={"max": max(depth for *_, depth in ranges), "min": len(ranges)})
+
+
+def context() -> RecipeContext:
+    arms = [{"name": name, **({"speculation": setting} if setting else {})} for name, setting in ARMS.items()]
+    models = {role: {"source": f"{role}.gguf"} for role in ("target", "draft")}
+    matrix = {"concurrency": [1, 8]}
+    data = {"name": "sweep", "engine": {"kind": "llama.cpp"}, "models": models, "prompts": {"suite": "tiny.json"}}
+    return RecipeContext(recipe_of_options({**data, "matrix": matrix, "arms": arms}), Path(), trusted=True)
+
+
+def written(folder: Path, engine: object) -> Written:
+    server = Server(gain=lambda arm, concurrency, temperature: GAINS[arm][concurrency])
+    write_sweep(folder / "run", Sweep(concurrency=(1, 8), arms=ARMS, prompts=24), server)
+    run = open_run(folder / "run")
+
+    def prepare(chosen: RecipeContext) -> Any:
+        launches = {arm.name: SimpleNamespace(argv=("serve", arm.name)) for arm in chosen.recipe.arms}
+        return SimpleNamespace(of_baseline=SimpleNamespace(engine=engine), recipe=chosen.recipe, launches=launches)
+
+    return write(run, analyse_run(run), context(), prepare)
+
+
+def test_an_engine_that_takes_a_schedule_gets_it_beside_the_best_fixed_depth(tmp_path: Path) -> None:
+    result = written(tmp_path, Scheduling())
+    first, *_, last = result.schedule.steps
+    assert (first.first, first.depth, last.last, last.depth) == (1, 4, 8, 0)
+    assert result.schedule.fixed == "spec_d4", "of the type that gains most, the best over all loads"
+    assert result.setting is not None and result.setting.types == ("draft-simple",)
+    assert result.ready is not None and result.ready.recipe.name == "sweep-schedule"
+    arms = [(arm.name, arm.of, arm.concurrency) for arm in result.ready.recipe.arms]
+    assert arms == [(f"{name}-c{load}", name, load) for load in (1, 8) for name in ("baseline", "schedule", "spec_d4")]
+    assert result.commands == {"schedule": ("serve", "schedule-c8")}
+    assert steps(result.schedule.steps)[-1].endswith("8 requests in flight: no speculation; no depth is shown to help.")
+    assert "as many tokens at each: spec_d4 serves 1." in mixed(result.schedule.mixed[0])
+
+
+def test_another_engine_has_a_command_for_each_range_of_load_and_nothing_to_measure(tmp_path: Path) -> None:
+    result = written(tmp_path, object())
+    commands = list(result.commands.values())
+    assert (commands[0], commands[-1]) == (("serve", "spec_d4-c8"), ("serve", "baseline-c8"))
+    with pytest.raises(UsageError, match="no schedule to measure"):
+        measure(result, tmp_path, None, [])  # type: ignore[arg-type]
+
+
+def test_a_run_at_one_load_is_refused(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep())
+    run = open_run(tmp_path / "run")
+    with pytest.raises(UsageError, match="over several concurrencies"):
+        schedule_of(run, analyse_run(run))
