@@ -87,6 +87,9 @@ def test_a_model_that_assists_itself_is_always_right(load: Any) -> None:
     counts = speculated.ledger()
     assert tokens == answer(target, PROMPTS[0])[1]
     assert counts["accepted"] == counts["drafted"]
+    assert counts["target_steps"][0] == [0, 4, 4], "the pass that read the prompt verified a draft"
+    passes = [(step.drafted, step.accepted) for step in speculated.steps]
+    assert replay(Decoder(target.model), speculated.task.prompt, tokens, passes, Sampler().chooser()) == []
 
 
 def test_nothing_is_drafted_after_the_end(load: Any) -> None:
