@@ -120,7 +120,21 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     Where the file has axes, every arm is there under every combination of them. Raises RecipeError that lists every
     problem of the file.
     """
-    return _recipe_of(read_document(path), overrides or {})
+    document = read_document(path)
+    for key, kind in _OTHER_FILES.items():
+        if key in document.data and "arms" not in document.data:
+            message = f"this is {kind}, not a recipe; an engine's own line is measured with: benchctl run -- LINE"
+            raise RecipeError(path, [Problem(document.line((key,)), (), message)])
+    return _recipe_of(document, overrides or {})
+
+
+_OTHER_FILES = {
+    "services": "a Compose file",
+    "apiVersion": "a Kubernetes file",
+    "model_list": "a configuration of LiteLLM",
+    "schemaVersion": "a manifest of container images or of Ollama",
+}
+"""By a key of its top level, what a file is that has no arms."""
 
 
 def recipe_of_options(data: Mapping[str, Any], overrides: Mapping[str, object] | None = None) -> Recipe:

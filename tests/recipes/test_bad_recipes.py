@@ -50,6 +50,7 @@ NOT_A_RECIPE = {
     "a non-breaking space": ("name: a\nengine:\u00a0{kind: llama.cpp}\n", 2, "engine:\u00a0{kind"),
     "a non-breaking space in a key": ("name: a\nengine:\n\u00a0 kind: llama.cpp\n", 3, "\u00a0 kind"),
     "a shell variable": ("models: {target: {source: ${HOME}/t.gguf}}\n", 1, ""),
+    "a Compose file": ("services:\n  llama: {image: x}\n", 1, ""),
     "two documents": ("name: a\n---\nname: b\n", 2, ""),
     "a duplicate key": ("name: a\nblocks: 3\nname: b\n", 3, "name"),
     "a python tag": ("name: !!python/object/apply:os.system [echo]\n", 1, "name"),
