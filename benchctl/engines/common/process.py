@@ -206,7 +206,9 @@ def refused_variables(added: Mapping[str, str], refused: Mapping[str, str] = Map
         if reason is not None:
             problems.append(f"{name} may not be set: {reason}.")
         elif name.startswith("LLAMA_ARG_"):
-            problems.append(f"{name} sets a flag that the recipe does not show; write the flag in engine.args.")
+            flag = f"--{name.removeprefix('LLAMA_ARG_').lower().replace('_', '-')}"
+            use = f"write {flag} in engine.args, or its key of the recipe (context, threads, models, speculation)"
+            problems.append(f"{name} sets a flag that the recipe does not show; {use}.")
         elif _SECRET.search(name):
             problems.append(f"{name} looks like a secret; a recipe is recorded as it is, and must not hold one.")
         elif name in {"XDG_CONFIG_HOME", "AIP_MODE", "AIP_HTTP_PORT"}:
