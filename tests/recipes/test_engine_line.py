@@ -124,6 +124,14 @@ def test_every_word_is_accounted_for() -> None:
     ]
 
 
+@pytest.mark.parametrize("case", LINES)
+def test_no_word_goes_where_no_recipe_has_a_place(case: str) -> None:
+    line = read_engine_line(shlex.split(LINES[case][0]))
+    assert line is not None
+    places = ("engine.", "models.", "arms[].speculation", "left out")
+    assert [key for _, key in line.destinations if not key.startswith(places)] == []
+
+
 def test_depths_and_types_of_the_command_line_take_the_place_of_the_lines_own() -> None:
     text = LINES["a pair"][0]
     arms = [arm.speculation for arm in read(text, depth="4,8").arms if arm.speculation]

@@ -9,22 +9,24 @@ from benchctl.engines.llama_cpp.spec_flags import FLAG_TABLE
 from benchctl.recipes.engine_line import EngineLine, LineForm, options
 from benchctl.recipes.speculation import COPIES
 
-_KEYS = """
+_FILE = "models.target.source (its file)"
+_SLOTS = "left out, the context is divided by it (concurrency says how many requests are in flight)"
+_KEYS = f"""
 models.target.source: -m --model -mu --model-url
-models.target.source=hf:{}: -hf -hfr --hf-repo
-file: -hff --hf-file
+models.target.source=hf:{{}}: -hf -hfr --hf-repo
+{_FILE}: -hff --hf-file
 models.draft.source: -md --model-draft --spec-draft-model
-models.draft.source=hf:{}: -hfd -hfrd --hf-repo-draft --spec-draft-hf
+models.draft.source=hf:{{}}: -hfd -hfrd --hf-repo-draft --spec-draft-hf
 engine.context: -c --ctx-size
 engine.threads: -t --threads
-slots: -np --parallel
+{_SLOTS}: -np --parallel
 speculation.type: --spec-type
 speculation.max: --draft --draft-n
 """
 _SET = "benchctl sets it"
 _LEFT_OUT = f"""
 {_SET}: -a --alias --no-webui --webui --no-ui --ui --props -lv --verbosity -v --verbose --log-verbosity --jinja
-its own answers are measured without a cache (engine.prefix_caching): -cram --cache-ram --cache-prompt --cache-reuse
+answers are measured without a cache (engine.prefix_caching): -cram --cache-ram --cache-prompt --cache-reuse
 nothing is fetched while it is measured: --offline
 the draft takes the target's context: -cd --ctx-size-draft --spec-draft-ctx-size
 benchctl asks its own prompts (--prompts): -p --prompt -f --file -sys -cnv -no-cnv --color -co -i --interactive
@@ -53,10 +55,10 @@ def _speculation_keys() -> dict[str, str]:
 def _settle(line: EngineLine) -> None:
     """Choose the file of a repository, divide the context among slots, and name the type that a draft model means."""
     values = line.values
-    source, file = values.get("models.target.source"), values.pop("file", None)
+    source, file = values.get("models.target.source"), values.pop(_FILE, None)
     if file is not None and source is not None:
         values["models.target.source"] = "/".join([":".join(str(source).split(":")[:2]), str(file)])
-    slots, context = values.pop("slots", 1), values.get("engine.context")
+    slots, context = values.pop(_SLOTS, 1), values.get("engine.context")
     if context == 0:
         del values["engine.context"]
         line.destinations.append(("-c 0", "left out: a benchmark has a fixed context (--set engine.context=8192)"))

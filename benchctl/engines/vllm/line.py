@@ -13,7 +13,7 @@ models.target.source: --model
 engine.context: --max-model-len
 engine.dtype: --dtype
 engine.max_num_seqs: --max-num-seqs
-config: --speculative-config -sc
+arms[].speculation: --speculative-config -sc
 speculation.type: --spec-method
 models.draft.source: --speculative-model --spec-model
 speculation.max: --num-speculative-tokens --spec-tokens
@@ -21,7 +21,7 @@ speculation.max: --num-speculative-tokens --spec-tokens
 _SET = "benchctl sets it"
 _LEFT_OUT = f"""
 {_SET}: --uvicorn-log-level --enable-log-requests --disable-log-requests --no-enable-log-requests --seed
-it is measured without a cache (engine.prefix_caching): --enable-prefix-caching --no-enable-prefix-caching
+answers are measured without a cache (engine.prefix_caching): --enable-prefix-caching --no-enable-prefix-caching
 """
 _NO_TEXT = "A server that is started so generates no text, and nothing can be measured."
 _KEY = "A key must not stand in a line, which is recorded."
@@ -32,7 +32,7 @@ _IN_CONFIG = {"method": "speculation.type", "model": "models.draft.source", "num
 def _settle(line: EngineLine) -> None:
     """Write the JSON of `--speculative-config` as keys of the recipe. Raises UsageError for what is none."""
     values = line.values
-    text = values.pop("config", None)
+    text = values.pop("arms[].speculation", None)
     if text is not None:
         try:
             config = json.loads(str(text))
