@@ -174,7 +174,8 @@ class _Front(BaseHTTPRequestHandler):
             for received in _blocks(answer):
                 block = reports.sub(reported, received) if reports else received
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
-            self.wfile.write(b"0\r\n\r\n")
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who has the whole answer may leave
+                self.wfile.write(b"0\r\n\r\n")
 
     def _passed_on(self) -> dict[str, str]:
         return {"Content-Type": "application/json", "Authorization": self.headers.get("Authorization", "")}
