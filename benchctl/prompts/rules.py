@@ -1,7 +1,8 @@
 """What a request asks of its answer's form, and whether a text keeps it. No other answer is needed to tell.
 
-An answer that the token limit cut off is `cut`, never invalid. Of a form that cannot be tested the answer is
-`unchecked`: a grammar without a `regex` beside it, tools that were not called, a schema that cannot be read.
+An answer that the token limit cut off is `cut`, and invalid only where it begins an object as no JSON does. Of a form
+that cannot be tested the answer is `unchecked`: a grammar without a `regex` beside it, tools that were not called, a
+schema that cannot be read.
 A broken rule is `enforced` where an engine that keeps the constraint token by token cannot break it, whatever the
 model would say. A call of a tool that the model was free to make is the model's own text, so its faults are not; nor
 are the words of a schema (`pattern`, `maximum`, `uniqueItems`, …) that some engines leave out of their grammars.
@@ -85,7 +86,7 @@ class Rules(BaseModel):
             return Kept("invalid", "stop", f"it has {_quoted(passed)}", enforced=True)
         kept = self._form(text.rpartition(_THOUGHT)[2].strip())
         if kept.status == "invalid" and (cut or self.stop):
-            return Kept("cut")
+            return kept if kept.code == "json" and not _begins_json(text) else Kept("cut")
         return kept
 
     def _form(self, text: str) -> Kept:
@@ -225,6 +226,23 @@ def _arguments(value: object) -> object:
 def _parsed(text: str) -> object:
     """Parse JSON. Raises ValueError, also for NaN."""
     return json.loads(text, parse_constant=_refuse)
+
+
+def _begins_json(text: str) -> bool:
+    """Whether JSON may begin with a text: what ails it is at its end, or a string or an escape that is not over.
+
+    So it is said of a text that begins no object, too: a thought may come before the answer.
+    """
+    text = text.rpartition(_THOUGHT)[2].strip()
+    if not text.startswith("{"):
+        return True
+    try:
+        json.JSONDecoder(strict=False).raw_decode(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) - 1 or error.msg.startswith(("Unterminated string", "Invalid \\"))
+    except RecursionError:
+        pass
+    return True
 
 
 def _refuse(constant: str) -> object:

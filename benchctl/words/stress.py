@@ -110,7 +110,9 @@ def _counts(values: Mapping[str, Any]) -> str:
 
 
 def _undetermined(values: Mapping[str, Any]) -> list[str]:
-    return [_counts(values), f"From {values['needed']} on that would be a violation: raise --budget."]
+    count = values["unscored"]
+    blind = [f"{count} {plural(count, 'divergence')} from the target alone could not be scored."] if count else []
+    return [_counts(values), *blind, f"From {values['needed']} on that would be a violation: raise --budget."]
 
 
 def _stable(values: Mapping[str, Any]) -> list[str]:

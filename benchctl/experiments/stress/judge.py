@@ -72,6 +72,8 @@ class ScenarioResult(Result):
     """Nats that rounding may account for; `None`: the noise is not known."""
     largest: float | None
     """The largest gap of a divergence of the arm that was scored."""
+    unscored: int
+    """Divergences from the control, where the scenario has none that was scored and the noise is known."""
     shown: Divergence | None
     """The first divergence beyond the limit; of a violation by the test, the first."""
 
@@ -199,7 +201,8 @@ class _Cell:
         )
         tested = adjusted <= test.level
         unscored = any(item.against == "first" and (item.gap is None or limit is None) for item in self._of_arm)
-        suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone)
+        blind = 0 if limit is None or any(item.gap is not None for item in self._of_arm) else self._scorable()
+        suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone) or blind > 0
         listed_faults = {row.lacks: row.sentence for row in test.faults if row.lacks and self._name in row.arms}
         explained = {item.code for item in invalid} & listed_faults.keys()
         verdict: StressWord = "stable"
@@ -236,8 +239,13 @@ class _Cell:
             needed=math.ceil(math.log2(family / test.level)),
             limit=limit,
             largest=max(gaps, default=None),
+            unscored=blind,
             shown=next(iter(far), None) or (next(iter(self._of_arm), None) if tested or suspect else None),
         )
+
+    def _scorable(self) -> int:
+        """Return how many answers diverge from the control's at a token of each."""
+        return sum(item.against == "control" and None not in item.tokens for item in self._of_arm)
 
     def _failures(self) -> Iterator[str]:
         for request in self._requests:

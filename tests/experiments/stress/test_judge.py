@@ -269,6 +269,17 @@ def test_an_invalid_answer_that_a_listed_fault_explains_is_told_apart() -> None:
     assert verdict(fault.model_copy(update={"arms": ("another",)})).verdict == "violation"
 
 
+def test_a_divergence_from_the_control_that_nobody_scored_is_not_stable() -> None:
+    """As where the time was spent: an answer that is wrong from the first asking on changes nothing."""
+    arm = answers(REPEATED, changed("r3", "r15"))
+    result = judged(arm)
+    assert (result.verdict, result.unscored) == ("undetermined", 2)
+    words = conclusion("undetermined", "canary", result.model_dump())
+    assert "2 divergences from the target alone could not be scored" in words
+    assert judged(arm, gaps={"r3": 0.01}).verdict == "stable"
+    assert judged(arm, noise={}).verdict == "stable", "of endpoints the paired test alone decides"
+
+
 def test_histories_that_differ_are_not_compared() -> None:
     arm = answers(REPEATED, changed("r15"))
     arm.answers["r15"].prompt_sha256 = "another history"
