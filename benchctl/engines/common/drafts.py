@@ -139,6 +139,8 @@ class Tally:
     accepted: int | None = None
     plain_steps: int | None = 0
     """Steps without a draft; `None` once an answer did not report them."""
+    stopped: int = 0
+    """Answers that a stop string may have ended."""
     broken: int = 0
     """Requests without an answer: what was drafted for them is in the server's counters alone."""
 

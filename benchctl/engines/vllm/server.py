@@ -131,8 +131,10 @@ class VllmServer(LaunchedServer):
         at_once = self._batch is not None and len(prompt.token_ids) <= self._batch
         verified = None if self._adaptive else ledger.drafted
         ledger = replace(ledger, verified=verified, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
+        stopped = "stop" in prompt.settings and answer.finish_reason == "stop"
         self._tally.add(tokens, ledger)
-        self._contradictions += contradictions(ledger, tokens, counted, steps)
+        self._tally.stopped += stopped
+        self._contradictions += contradictions(ledger, tokens, None if stopped else counted, steps)
         unread = self._prefix_caching and answer.cached_tokens is None  # how much was read in that time is not known
         return replace(
             completed(streamed, ledger),

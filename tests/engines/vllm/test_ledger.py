@@ -146,6 +146,9 @@ def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, coun
     assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in lines
     assert mismatches(tally, counted[0]) == []
     (sentence,) = mismatches(tally, replace(counted[0], accepted=10))
+    behind = replace(counted[0], rounds=(counted[0].rounds or 0) + 1, drafted=(counted[0].drafted or 0) + 4)
+    assert mismatches(tally, behind), "a round that no answer has"
+    assert not mismatches(replace(tally, stopped=1), behind), "it was verified when the stop string was found"
     assert "all answers together count 11 of 44" in sentence
     tally.broken += 1
     assert mismatches(tally, replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
