@@ -174,7 +174,7 @@ for _ in range(300):
         ({"logit_bias": {"one": 1}}, "expected `logit_bias` as in a request"),
         ({"tools": [WEATHER], "tool_choice": {"function": {"name": "x"}}}, "not among `tools`"),
         ({"n": 2}, "`n` changes the answer"),
-        ({"parallel_tool_calls": False}, "`parallel_tool_calls` changes the answer"),
+        ({"parallel_tool_calls": False, "tools": [WEATHER]}, "`parallel_tool_calls` changes the answer"),
         ({"tools": "weather"}, "expected `tools` as in a request"),
         ({"tools": [WEATHER], "tool_choice": "perhaps"}, "expected `tool_choice` as in a request"),
         ({"tool_choice": "required"}, "`tool_choice` needs `tools`"),
