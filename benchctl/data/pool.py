@@ -17,6 +17,7 @@ from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.scores import TargetScores, join_scores
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
+from benchctl.text import listed
 
 MISSING = "missing"
 """`RecordError.kind` of an answer that should be there and is not."""
@@ -158,7 +159,7 @@ def _must_be_like(run: RunData, first: RunData) -> None:
         if not alike
     ]
     if unlike:
-        what = f"It has {' and '.join(unlike)} than {first.name}, so they are not judged together."
+        what = f"It has {listed(unlike)} than {first.name}, so they are not judged together."
         raise UsageError(what, where=str(run.folder), fix=fix)
 
 

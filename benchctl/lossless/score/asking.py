@@ -37,6 +37,7 @@ from benchctl.paths import shipped_folder
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import adapter_of
+from benchctl.text import listed
 
 STEP = 8
 """Prompts that are asked before the first further verdict; each time after that twice as many."""
@@ -140,7 +141,7 @@ class _Asker:
         )
         must_be_unchanged(self.prepared, manifest, run.folder)
         if changed := _changed(self.prepared, manifest):
-            problem = f"Since this run was made, {' and '.join(changed)} changed, and with it how answers are rounded."
+            problem = f"Since this run was made, {listed(changed)} changed, and with it how answers are rounded."
             raise UsageError(problem, where=where, fix="Run the recipe again with more prompts.")
         self.baseline_of = {name: arm.baseline for name, arm in manifest.compared().items()}
         self.prompts = list(_prompts(self.prepared, manifest, bound.prompts))
