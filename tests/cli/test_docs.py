@@ -40,7 +40,7 @@ def parse(words: list[str]) -> None:
         context = command.make_context(name, remaining, parent=context)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "benchmarks" / "on_a_gpu.sh"], ids=lambda page: page.name)
 def test_every_command_of_a_page_exists_and_parses(page: Path) -> None:
     for command in commands_in(page.read_text("utf-8")):
         if "--install-completion" in command:  # acts while it is parsed
