@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import takes_draft
+from benchmarks.restore_runs import unpack
 
 ENDED = Cell(block=0, arm="baseline", order=0, status="finished", started_at="", wall_s=6, startup_s=1.0, log="")
 
@@ -108,7 +110,7 @@ def test_this_run_counts_before_an_earlier_one_and_gives_its_pace(recipe: Recipe
     assert Timings().of_plan(plan) is None, "nothing is known"
 
 
-KEPT = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).parents[2]
 _H100, _TWO_CORES = REACHED * 3.352e12, 28e9
 """Bytes a second: of the card, by its memory's clock and width; as `memory_bandwidth` measures two cores of an EPYC."""
 
@@ -120,11 +122,19 @@ _H100, _TWO_CORES = REACHED * 3.352e12, 28e9
         ("qwen2.5-coder", _TWO_CORES),
         ("qwen2.5-coder-bf16", _TWO_CORES),
         ("vllm-hybrid", _TWO_CORES),
+        ("tf-cuda", _H100),
+        ("vllm-served", _H100),
     ],
 )
-def test_a_first_estimate_is_within_a_factor_of_two_of_kept_runs(name: str, bandwidth: float) -> None:
-    """On an H100 2 h 4 min were announced for 100 s: a GPU was taken to read no faster than a core."""
-    (folder,) = (KEPT / name).glob("2*")
+def test_a_first_estimate_is_within_a_factor_of_two_of_kept_runs(name: str, bandwidth: float, tmp_path: Path) -> None:
+    """On an H100 2 h 4 min were announced for 100 s: a GPU was taken to read no faster than a core.
+
+    vLLM's starts of 92 s were announced as 2 s, those of transformers (14 s) likewise.
+    """
+    folder = next((ROOT / "results" / name).glob("2*"), tmp_path / "second" / name)
+    if folder.is_relative_to(tmp_path):  # of the session on an H100
+        with tarfile.open(ROOT / "benchmarks" / "results" / "h100.tar.xz") as archive:
+            unpack(archive, tmp_path)
     run = open_run(folder, check=False)
     manifest = run.manifest
     assert manifest is not None
@@ -132,7 +142,8 @@ def test_a_first_estimate_is_within_a_factor_of_two_of_kept_runs(name: str, band
     assert usual is not None
     setups = {setup.name: setup for setup in manifest.setups}
     tokens, estimated = len(manifest.prompts) * manifest.recipe["sampling"]["max_tokens"], 0.0
-    for cell in manifest.cells:
+    finished = [cell for cell in manifest.cells if cell.status == "finished"]
+    for cell in finished:
         arm = next(arm for arm in manifest.arms if arm.name == cell.arm)
         pair = setups.get(arm.setup or "", manifest)
         weights = sum(file.size for file in pair.target.files)
@@ -141,7 +152,7 @@ def test_a_first_estimate_is_within_a_factor_of_two_of_kept_runs(name: str, band
             share, depth = sum(file.size for file in pair.draft.files) / weights, (arm.speculation or {})["max"]
             slower = token_steps(depth, share, on_gpu=bandwidth == _H100)
         estimated += cell_s(usual, weights, slower * tokens, bandwidth)
-    took = sum(cell.wall_s for cell in manifest.cells)
+    took = sum(cell.wall_s for cell in finished)
     assert 0.5 < estimated / took < 2
 
 
