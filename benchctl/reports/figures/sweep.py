@@ -194,7 +194,8 @@ def draw_front(analysis: Analysis) -> Figure | None:
         _curves(panel, analysis, of_kind, lambda row: row.throughput, lambda row: row.request_rate)
         front = on_front(of_kind)
         panel.plot([row.throughput or 0.0 for row in front], [row.request_rate or 0.0 for row in front],
-                   color=style.SOFT, linewidth=6, alpha=0.45, zorder=0, label="front")  # fmt: skip
+                   color=style.SOFT, linewidth=6, marker="o", markersize=14, alpha=0.45, zorder=0,
+                   label="front")  # fmt: skip
         for row in front:
             panel.annotate(f"{row.concurrency}", (row.throughput or 0.0, row.request_rate or 0.0), xytext=(5, 5),
                            textcoords="offset points", fontsize=7)  # fmt: skip
@@ -263,14 +264,15 @@ def _curves(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: 
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid()
+    by_load = sorted(rows, key=lambda row: (row.rate or 0.0, row.concurrency))
     for number, arm in enumerate(analysis.settings):
-        points = [(level, value) for row in rows if row.of == arm and (level := x(row)) and (value := y(row))]
+        points = [(level, value) for row in by_load if row.of == arm and (level := x(row)) and (value := y(row))]
         if points:
             is_baseline = arm == analysis.baseline
             look = style.line(marks[arm], number)
             look |= {"linewidth": 1.6, "markeredgecolor": style.PAPER} if is_baseline else {}
             name = style.shorten(f"{arm} (no speculation)" if is_baseline else arm, 30)
-            axes.plot(*zip(*sorted(points), strict=True), label=name, **look)
+            axes.plot(*zip(*points, strict=True), label=name, **look)
 
 
 def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
