@@ -38,6 +38,7 @@ def test_every_package_has_a_hash() -> None:
     wanted = [
         *project["project"]["dependencies"],
         *project["build-system"]["requires"],
+        *project["project"]["optional-dependencies"]["gpu"],  # of the image for CUDA
     ]
     locked = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", LOCK, re.MULTILINE))
     assert len(locked) == len(re.findall(r"^[^#\s]", LOCK, re.MULTILINE)), "each has a hash"
