@@ -440,7 +440,9 @@ def control_sentence(test: ControlTest) -> str:
 def replayed_sentence(replay: ArmReplay) -> str:
     """Return what replaying an arm's steps showed, or why it decides nothing, in a sentence or two."""
     if replay.first is not None:
-        others = f"; {replay.deviating - 1:,} further tokens deviate, too" if replay.deviating > 1 else ""
+        further = replay.deviating - 1
+        deviate = plural(further, "deviates", "deviate")
+        others = f"; {further:,} further {plural(further, 'token')} {deviate}, too" if further else ""
         place = f"{replay.first.task}/{replay.first.prompt_idx}"
         return (
             f"Replayed in its own batches, {place} is not the target's own. {_deviation(vars(replay.first))}{others}."

@@ -77,6 +77,7 @@ def _replay(
                     done += 1
                     replays.seconds = before + time.monotonic() - start
                     kept.keep_soon()
+                    kept.changed = True  # by the reading that follows
         except EngineError as error:
             replays.lacks |= dict.fromkeys((arm.arm for arm in plan.arms), f"the engine failed: {error.what}")
             kept.changed = True

@@ -151,6 +151,17 @@ def test_a_prompt_is_replayed_with_the_settings_of_its_request_or_not_at_all(tmp
     assert "renders the prompt differently" in spec.reason
 
 
+def test_the_last_answer_is_kept_where_each_takes_long(
+    run: Path, launched: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchctl.lossless.score.keeping.KEPT_EVERY_S", -1.0)
+    launched(ToyTarget())
+    verified(run)
+    stored = open_run(run).scores
+    assert stored is not None and stored.replays is not None
+    assert [len(target.answers) for target in stored.replays.targets] == [7]
+
+
 def test_what_was_cut_short_is_continued(run: Path, launched: Any) -> None:
     def interrupted(answer: Sequence[int], steps: Any) -> list[ReplayedToken]:
         if len(target.steps) == 7:
