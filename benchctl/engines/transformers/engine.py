@@ -174,6 +174,10 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
 
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
+_FROM_PYTHON = (
+    "On a GPU this server starts every kernel from Python, without CUDA graphs, so a small model waits for the processor: "
+    "compare these times with each other, and not with a served engine's."
+)
 
 _READ = {"depth", "stride", "top"}
 """The settings of a diagnosis that are sent to the server."""
@@ -211,9 +215,8 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
                 arm_problems += speculation_problems(arm.speculation, models) or self._lacking(arm.speculation)
             problems += [f"arm {arm.name}: {text}" for text in arm_problems]
         self._refuse(problems)
-        if spec.remote_code:
-            return ["engine.remote_code is on: code from the model's folder runs on this machine."]
-        return []
+        remote = "engine.remote_code is on: code from the model's folder runs on this machine."
+        return [text for text, holds in ((remote, spec.remote_code), (_FROM_PYTHON, not on_cpu)) if holds]
 
     def _lacking(self, speculation: Speculation) -> list[str]:
         """Return a problem if the server's Python lacks the package of a drafter that this Python has."""
