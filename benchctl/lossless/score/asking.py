@@ -39,8 +39,9 @@ from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import adapter_of
 from benchctl.text import listed
 
-STEP = 8
-"""Prompts that are asked before the first further verdict; each time after that twice as many."""
+STEP, GROWTH = 8, 4
+"""Prompts that are asked before the first further verdict, and how many times as many each time after that: every
+verdict halves the level of the next (`audit_parts`), so that there are few."""
 READ_AGAIN = 2.0
 """Asking and replaying an answer takes about so many times as long as asking it."""
 
@@ -84,7 +85,7 @@ def verify_more(run: RunData, request: Request, bound: Bound) -> tuple[RunData, 
         asker.ask(run, arms, prompts, quiet=request.quiet)
         asked_arms |= dict.fromkeys(arms)
         suites.update(Path(prompt.identity.suite).name for prompt in prompts)
-        run, size = open_run(run.folder), 2 * size
+        run, size = open_run(run.folder), GROWTH * size
 
 
 def _why_stopped(verified: Verified, arms: Sequence[str], lacking: Sequence[_Prompt], fitting: int) -> Stop | None:
