@@ -175,8 +175,8 @@ def probe_python(binary: FoundBinary, added: Mapping[str, str] = MappingProxyTyp
 
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 _FROM_PYTHON = (
-    "On a GPU this server starts every kernel from Python, without CUDA graphs, so a small model waits for the processor: "
-    "compare these times with each other, and not with a served engine's."
+    "On a GPU this server starts every kernel from Python, without CUDA graphs, so a small model waits for the "
+    "processor: compare these times with each other, and not with a served engine's."
 )
 
 _READ = {"depth", "stride", "top"}
