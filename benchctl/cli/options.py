@@ -90,7 +90,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A recipe's key: sampling.max_tokens=64")
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most N prompts of each task.", metavar="N")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no prompts; count and name them.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are no prompts.")]
 Blocks = Annotated[
     str | None,
     typer.Option(
@@ -116,7 +116,7 @@ Keep = Annotated[
     typer.Option(
         "-k",
         metavar="NAME",
-        help="Only arms or tasks that match NAME (* is a wildcard).",
+        help="Only arms or tasks like NAME (* fits all).",
         autocompletion=complete.tasks_and_arms,
     ),
 ]

@@ -44,7 +44,7 @@ def run(
         str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the exact commands; start and make nothing.")
+        bool, typer.Option("--dry-run", help="Print the commands; start nothing.")
     ] = False,
     only: Annotated[list[str] | None, options.of_arm(help="Only this arm and the baseline; repeatable.")] = None,
     url: Annotated[str | None, options.of_models(metavar="URL", help="A server without speculation.")] = None,
@@ -69,9 +69,8 @@ def run(
 ) -> None:
     """Measure a recipe, or models: does speculation pay?
 
-    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8. Or paste an engine's own line
-    behind --: benchctl run -- llama-server -m target.gguf -md draft.gguf. Ctrl-C ends a run cleanly; --resume RUN
-    finishes it.
+    Without a recipe, name the models: benchctl run target.gguf draft.gguf --depth 2,4,8; or paste an engine's line:
+    benchctl run -- llama-server -m target.gguf. Ctrl-C ends a run cleanly; --resume RUN finishes it.
     """
     from rich.console import Console
 
