@@ -43,9 +43,7 @@ def run(
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Finish this run.", autocompletion=complete.runs)
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands; start nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; start nothing.")] = False,
     only: Annotated[list[str] | None, options.of_arm(help="Only this arm and the baseline; repeatable.")] = None,
     url: Annotated[str | None, options.of_models(metavar="URL", help="A server without speculation.")] = None,
     arm_url: Annotated[

@@ -18,27 +18,25 @@ def verify_lossless(
     arm: options.OnlyArms = None,
     more: Annotated[
         bool,
-        typer.Option("--more", help="Ask further prompts, untimed, until every arm has a verdict, or those of --arm."),
+        typer.Option("--more", help="Ask more prompts until each arm has a verdict."),
     ] = False,
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="With --more: at most so long.", show_default="10m")
     ] = None,
     prompts: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="With --more: these, not those of the suites.", autocompletion=complete.suites
-        ),
+        typer.Option(metavar="FILE", help="With --more: ask these.", autocompletion=complete.suites),
     ] = None,
     audit: Annotated[
         Literal["full", "divergences", "off"],
-        typer.Option(metavar="full|divergences|off", help="Score whole answers, first divergences, or none."),
+        typer.Option(metavar="full|divergences|off", help="How much the target scores."),
     ] = "full",
     audit_minutes: Annotated[
         float | None,
         typer.Option(min=0.1, metavar="MINUTES", help="At most so long.", show_default="as long as the run"),
     ] = None,
     accept: options.Accept = "exact",
-    offline: Annotated[bool, typer.Option("--offline", help="As --audit off: start no engine.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Start no engine.")] = False,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
@@ -47,17 +45,15 @@ def verify_lossless(
 ) -> None:
     """Is every answer the target's own?
 
-    Several runs of one workload and engine are judged by the evidence of all of them.
+    Several runs of one workload and engine are judged together.
 
-    An arm is `identical` where every answer is, in every block; missing, failed or damaged answers are undetermined.
-    The target alone is launched again and replays every answer in the batches it was made in: an arm whose answers
-    differ is `exact` where every token is the likeliest there, and a `violation` where one is not. Where the engine
-    does not allow that, or the target's own answers do not replay exactly, the target scores whole answers: an arm is
-    `consistent with the target` where it differs only as often, and by as little, as rounding would cause. What was
-    read is kept in the run.
+    The target alone is launched again and replays every answer in the batches it was made in. An arm is `identical`
+    where every answer is the baseline's in every block, `exact` where answers differ and every token is the likeliest
+    there, a `violation` where one is not. Where it cannot replay, the target scores whole answers: `consistent`, where
+    they differ as rounding would make them.
 
-    Exits with 0 when every compared arm is identical or exact (or what --accept names), with 1 when any is not or is
-    undetermined, with 3 when the engine failed and nothing could be verified.
+    Exits with 0 when every arm is identical or exact (or what --accept names), with 1 when not or undetermined, with 3
+    when the engine failed.
     """
 
     starts = not offline and audit != "off"
