@@ -88,6 +88,8 @@ class Felt(Result):
     on_device: bool
     energy: float | None
     """Joules a token over the baseline's."""
+    energy_of: list[str]
+    """The components whose energy was measured."""
     energy_untold: str | None
 
 
@@ -224,6 +226,7 @@ def _felt(analysis: Analysis, first: Mapping[str, float | None], baseline: str, 
         memory_left=None if of_arm is None else of_arm.device_left if on_device else of_arm.memory_left,
         on_device=on_device,
         energy=None if of_arm is None else of_arm.against_baseline,
+        energy_of=[] if of_arm is None else of_arm.told_by,
         energy_untold=None if of_arm is None else of_arm.untold,
     )
 

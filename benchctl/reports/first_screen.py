@@ -152,8 +152,8 @@ def first_screen(
 
 def _brief_note(analysis: Analysis, rows: list[ScreenRow], *, alone: bool) -> str:
     """What a reader needs to read these rows; the page and `-v` have the rest."""
-    same = "; alone: baseline, same answers" if alone else ""
-    sentences = [f"{WHAT_AN_ARM_IS} tok/s: decoding{same}.", *_second_cells(analysis)]
+    same = "Arm: a setting. tok/s: decoding; alone: without speculation, same repetitions."
+    sentences = [same if alone else f"{WHAT_AN_ARM_IS} tok/s: decoding.", *_second_cells(analysis)]
     if not any(row.ends for row in rows) and any(row.verdict for row in rows):
         sentences.append(_no_interval(analysis))
     doubts = {row.verdict.acceptance_doubt for row in rows if row.verdict}

@@ -125,7 +125,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         stated = experiment.kind == "quiet machine"  # by the first sentence
         if not stated:
             out.say(f"Next: {experiment_words.sentence(experiment)}")
-        out.say(f"{'Next:' if stated else ' '} {experiment.command}", whole=True)
+        out.say(f"{'To repeat it on a quiet machine:' if stated else ' '} {experiment.command}", whole=True)
     if page:
         warnings = len(grouped_warnings(analysis))
         counted = f" ({warnings} {plural(warnings, 'warning')})" if warnings else ""

@@ -95,7 +95,7 @@ def _speculation(analysis: Analysis, verdicts: Sequence[Verdict], *, stated: boo
     sentences = [_faster(analysis, shown, stated=stated) if shown else for_tasks]
     if len(shown) < len(faster):
         unseen = next(verdict for verdict in faster if not shown_to_draft(verdict))
-        sentences.append(f"{unseen.arm} ran {numbers.ratio(unseen.speedup)} as fast as the baseline, "
+        sentences.append(f"{unseen.arm} ran {numbers.ratio(unseen.speedup)} as fast as without, "
                          "but it is not shown that speculation is the cause.")  # fmt: skip
     if not (shown and brief):
         sentences.append(
@@ -133,11 +133,10 @@ def _output(verdict: Verdict) -> str:
     """How far the output of a faster arm is the target's own."""
     if verdict.unviolated is not None:
         times = round(100 * verdict.unviolated)
-        noticed = f"{plural(times, 'time')} in 100" if times else "almost never"
-        noticed = f"be noticed {times} {noticed}" if times else f"{noticed} be noticed"
-        return f"Its output is undetermined: a fault would {noticed}."
+        noticed = f"notice a fault {times} {plural(times, 'time')} in 100" if times else "miss almost any fault"
+        return f"Not known whether its output is the same: this check would {noticed}."
     if verdict.lossless == "undetermined":
-        return "Whether its output is the target's own is undetermined."
+        return "Not known whether its output is the same."
     return f"Its output is {verdict.lossless}."
 
 
@@ -179,7 +178,7 @@ def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *,
     within = [verdict for verdict in rest if verdict.speed == "within"]
     undecided = [row for row in rest if row.speed in ("undecided", "unknown") and row.speedup is not None]
     no_rate = [verdict.arm for verdict in rest if verdict.speedup is None]
-    kinds = (("Slower", slower), ("Within ±5 %", within), ("Undecided", undecided))
+    kinds = (("Slower", slower), ("No practical difference (within ±5 %)", within), ("Undecided", undecided))
     parts = [f"{word}: {_arms(rows, verdicts)}." for word, rows in kinds if rows]
     if no_rate:
         contradicted = {warning.where for warning in analysis.warnings if warning.id == "contradicted-count"}
@@ -189,9 +188,21 @@ def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *,
     if stated or any(verdict.speed == "faster" for verdict in verdicts):
         return " ".join(parts)
     if slower and len(parts) == 1:
-        return f"Speculation is slower: {_arms(slower, verdicts)}."
+        return _all_slower(analysis, slower, verdicts)
     none = "is not shown to pay" if undecided or no_rate else "does not pay"
     return " ".join([f"Speculation {none} here.", *parts])
+
+
+def _all_slower(analysis: Analysis, slower: list[Verdict], verdicts: list[Verdict]) -> str:
+    """Return that every setting tried on the targets of these arms is slower; else only that these are."""
+    targets = {analysis.compared[row.arm].baseline for row in slower}
+    tried = sum(analysis.compared[row.arm].baseline in targets for row in analysis.verdicts)
+    if tried > len(slower):
+        return f"Speculation is slower: {_arms(slower, verdicts)}."
+    best = _named(_by_speed(slower)[:1])
+    if tried == 1:
+        return f"The one setting tried is slower: {best}."
+    return f"{'Both' if tried == 2 else f'All {tried}'} settings tried are slower, the best {best}."
 
 
 def _arms(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
@@ -302,5 +313,6 @@ def _groups(analysis: Analysis) -> Iterator[str]:
         of_target = [row for row in analysis.verdicts if analysis.compared[row.arm].baseline == target.baseline]
         sound = [row for row in of_target if row.arm not in damaged]
         name = outcome_words.target_name(target) or f"{target.baseline}: "
-        sentences = _speculation(analysis, sound, brief=True).replace(" as the target alone", "")
-        yield f"{name}{sentences[:1].lower() if sentences.startswith('Speculation') else sentences[:1]}{sentences[1:]}"
+        sentences = _speculation(analysis, sound, brief=True).replace(" as without speculation", "")
+        lowered = sentences.startswith(("Speculation ", "The one ", "Both ", "All "))
+        yield f"{name}{sentences[:1].lower() if lowered else sentences[:1]}{sentences[1:]}"

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from benchctl.analysis.losslessness import Range, Scope
     from benchctl.analysis.results import Analysis
 
-REPEAT = "repeat on a quiet one before you decide"
+REPEAT = "repeat on a quiet one first"
 _CLOSE_TO_ONE = 0.03
+_COMPONENTS = {"gpu": "GPU", "soc": "SoC"}
+"""Measured components of energy whose names are abbreviations."""
 _MOST_OTHERS = 4
 """Targets whose best arm has no sentence of its own; of more, these are named."""
 _MOST_TASKS = 4
@@ -35,7 +37,7 @@ def fastest(outcome: Outcome, analysis: Analysis) -> str:
     unshown = [arm for arm in group.open if not setting.speculates]
     undecided = all(row.interval is None for row in analysis.verdicts)
     shown = "Fastest in this run" if undecided else "Fastest shown" if unshown else "Fastest"
-    rival = " (quality not compared)" if len(outcome.targets) > 1 else ""
+    rival = " (answer quality not compared)" if len(outcome.targets) > 1 else ""
     rival += (
         f"; whether {listed(unshown[:3])} {plural(len(unshown[:3]), 'is', 'are')} faster is open" if unshown else ""
     )
@@ -45,13 +47,13 @@ def fastest(outcome: Outcome, analysis: Analysis) -> str:
 
 
 def gain(analysis: Analysis, arm: str) -> str:
-    """Return how much faster an arm is, how sure that is, on which tasks, and in how many prompts it drafted."""
+    """Return how much faster an arm is, how sure that is, on which tasks, and whether it drafted in few prompts."""
     verdict = next(row for row in analysis.verdicts if row.arm == arm)
     ends = f" ({numbers.between(verdict.interval)}, 95 %)" if verdict.interval else ""
     tasks = by_task(task_effects(analysis, arm))
     prompts, drafted = compared_prompts(analysis, arm)
-    few = f"; it drafted in {drafted} of {prompts} prompts" if drafted < prompts else ""
-    return f"{numbers.ratio(verdict.speedup)} as fast as the target alone{ends}{f': {tasks}' if tasks else ''}{few}"
+    few = f"; it proposed something in only {drafted} of {prompts} prompts" if drafted < prompts else ""
+    return f"{numbers.ratio(verdict.speedup)} as fast as without speculation{ends}{f': {tasks}' if tasks else ''}{few}"
 
 
 def setting_name(setting: Setting, analysis: Analysis) -> str:
@@ -69,11 +71,8 @@ def machine(outcome: Outcome) -> str:
 
 
 def target_name(target: TargetOutcome) -> str:
-    """Return the labels of a target and its rate alone, for the start of a line; empty where there is one target."""
-    if not target.labels:
-        return ""
-    labels = _labelled(target.labels)
-    return f"{labels} ({numbers.rate(target.rate)} tok/s alone): " if target.rate else f"{labels}: "
+    """Return the labels of a target, for the start of a line; empty where there is one target."""
+    return f"{_labelled(target.labels)}: " if target.labels else ""
 
 
 def _labelled(labels: Mapping[str, str]) -> str:
@@ -82,7 +81,7 @@ def _labelled(labels: Mapping[str, str]) -> str:
 
 
 def by_task(effects: list[TaskEffect]) -> str:
-    """Return on which tasks an arm is faster or slower: `1.78× on editing, elsewhere no clear difference`."""
+    """Return on which tasks an arm is faster or slower: `1.78× on editing, no clear difference elsewhere`."""
     clear = sorted((row for row in effects if row.speed != "undecided"), key=lambda row: -row.speedup)
     if len(clear) > _MOST_TASKS and len(clear) == len(effects):
         best, worst = clear[0], clear[-1]
@@ -90,63 +89,75 @@ def by_task(effects: list[TaskEffect]) -> str:
     parts = [f"{numbers.ratio(row.speedup)} on {row.task}" for row in clear]
     undecided = [row.task for row in effects if row.speed == "undecided"]
     if parts and undecided:
-        where = "elsewhere" if len(undecided) > 1 else f"on {undecided[0]}"
-        parts.append(f"no clear difference {where}" if len(undecided) == 1 else f"{where} no clear difference")
+        where = f"on {undecided[0]}" if len(undecided) == 1 else "elsewhere"
+        parts.append(f"no clear difference {where}")
     return ", ".join(parts)
 
 
 def felt(outcome: Outcome, analysis: Analysis) -> str:
     """Return what a person feels of the fastest setting and of the best arm of each target, and for which requests.
 
-    A few sentences on a line; empty without an arm.
+    What was measured is told apart from what is projected to `ANSWER_TOKENS` tokens. A few sentences on a line; empty
+    without an arm.
     """
     if not outcome.felt:
         return ""
     best, *others = outcome.felt
-    alone, setting = "", outcome.fastest
+    requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request is not None]
+    request = f"whole request {numbers.ratio(best.request)} as fast " if best.request is not None else ""
+    rest = f" ({', '.join(requests[:_MOST_OTHERS])})" if requests else ""
+    measured = ", ".join([f"{request}with {best.arm}{rest}", *_details(best)])
+    scope = _scope(analysis)
+    answers = _lengths("answers", scope.answer_tokens if scope else None)
+    sentences = [f"Measured{f' ({answers})' if answers else ''}: {measured}.", _projected(best, outcome)]
+    return " ".join(filter(None, [*sentences, conditions(scope)]))
+
+
+def _projected(row: Felt, outcome: Outcome) -> str:
+    """How long an answer of `ANSWER_TOKENS` tokens would take with an arm and without, and with the fastest setting."""
+    parts, setting = [], outcome.fastest
+    if row.answer_s is not None:
+        without, with_arm = row.answer_s
+        times = f"{numbers.seconds(with_arm)}, not {numbers.seconds(without)}"
+        parts.append(f"{numbers.ratio(without / with_arm)} as fast with {row.arm} ({times})")
     if setting and not setting.speculates and len(outcome.targets) > 1 and setting.answer_s is not None:
         name = _labelled(setting.labels) or setting.arm
-        first = f", first token after {numbers.seconds(setting.first_token_s)}"
-        alone = f"{ANSWER_TOKENS} tokens in about {numbers.seconds(setting.answer_s)} with {name} alone{first}; "
-    details = ", ".join(_details(best))
-    sentences = [f"In use: {alone}{_answer(best, again=bool(alone))}{f': {details}' if details else ''}."]
-    requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request is not None]
-    if requests:
-        sentences.append(f"Whole request with {listed([*requests[:_MOST_OTHERS]])}.")
-    return " ".join([*sentences, conditions(analysis)]).strip()
-
-
-def _answer(row: Felt, *, again: bool) -> str:
-    """How long an answer takes with an arm and without; `again`: of how many tokens was said."""
-    if row.answer_s is None:
-        return f"with {row.arm}"
-    alone, with_arm = row.answer_s
-    about = "" if again else f"{ANSWER_TOKENS} tokens in about "
-    return f"{about}{numbers.seconds(with_arm)} with {row.arm} ({numbers.seconds(alone)} without)"
+        parts.append(f"{name} without speculation {numbers.seconds(setting.answer_s)}")
+    return f"Projected ({ANSWER_TOKENS} tokens): {'; '.join(parts)}." if parts else ""
 
 
 def _details(row: Felt) -> Iterator[str]:
-    if row.request is not None:
-        yield f"whole request {numbers.ratio(row.request)} as fast"
     if row.first_token is not None:
-        close = abs(row.first_token - 1) < _CLOSE_TO_ONE
-        yield f"first token {'as soon' if close else f'after {numbers.ratio(row.first_token)} the time'}"
+        close = "no later" if row.first_token <= 1 else "about as early"
+        yield f"first token {_changed(row.first_token, 'sooner', 'later') or close}"
     if row.memory_added is not None:
-        left = f" ({numbers.size(row.memory_left)} left)" if row.memory_left is not None else ""
-        yield f"{'GPU memory' if row.on_device else 'memory'} +{numbers.size(max(0, row.memory_added))}{left}"
+        left = f" ({numbers.size(row.memory_left)} still free)" if row.memory_left is not None else ""
+        yield f"{'GPU memory' if row.on_device else 'RAM'} +{numbers.size(max(0, row.memory_added))}{left}"
     if row.energy is not None:
-        yield f"{numbers.ratio(row.energy)} the energy"
+        parts = listed([_COMPONENTS.get(name, name) for name in row.energy_of])
+        change = _changed(row.energy, "less", "more") or "about the same"
+        yield f"{change} energy a token{f' ({parts})' if parts else ''}"
     elif row.energy_untold is not None:
         yield "energy not reported"
 
 
-def conditions(analysis: Analysis) -> str:
-    """Return for which prompts, answers, load and temperature the numbers hold; empty where several conditions ran."""
+def _changed(ratio: float, below: str, above: str) -> str:
+    """`4 % sooner`, or `169 % later`; empty close to 1."""
+    change = abs(ratio - 1)
+    return "" if change < _CLOSE_TO_ONE else f"{100 * change:.0f} % {below if ratio < 1 else above}"
+
+
+def _scope(analysis: Analysis) -> Scope | None:
+    """The one condition that ran; `None` of several."""
     scopes = by_condition(analysis.losslessness, lambda arm: arm.scope)
-    if len(scopes) != 1:
+    return scopes[0][0] if len(scopes) == 1 else None
+
+
+def conditions(scope: Scope | None) -> str:
+    """Return for which prompts, load and temperature the numbers hold; empty where several conditions ran."""
+    if scope is None:
         return ""
-    scope: Scope = scopes[0][0]
-    parts = [_lengths("Prompts", scope.prompt_tokens), _lengths("answers", scope.answer_tokens)]
+    parts = [_lengths("prompts", scope.prompt_tokens)]
     if scope.concurrency is not None:
         parts.append("one at a time" if scope.concurrency == 1 else f"{scope.concurrency} at a time")
     if scope.temperature is not None:
@@ -159,5 +170,4 @@ def _lengths(subject: str, size: Range | None) -> str:
     if size is None:
         return ""
     low, high = size
-    span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return f"{subject} of {span}{' tokens' if subject == 'Prompts' else ''}"
+    return f"{subject} of {f'{low:,}' if low == high else f'{low:,} to {high:,}'} tokens"

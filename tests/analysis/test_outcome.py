@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 
 import pytest
 from rich.console import Console
@@ -36,8 +35,13 @@ def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analys
     assert first.startswith("Fastest: q4_k_m without speculation (baseline-t_q4_k_m), 23.3 tok/s")
     assert "The machine was unsteady: repeat" in first
     (bf16, *others) = sentences_of_sweep(flagship)
-    assert "ngram-t_bf16 is 1.16× as fast (1.10 to 1.22, 95 %): 1.78× on editing, elsewhere no clear difference" in bf16
-    assert [other.partition(" ")[0] for other in others] == ["q8_0", "q4_k_m"]
+    assert "ngram-t_bf16 is 1.16× as fast (1.10 to 1.22, 95 %): 1.78× on editing, no clear difference elsewhere" in bf16
+    assert "it proposed something in only 11 of 32 prompts" in bf16
+    assert "Not known whether its output is the same: this check would miss almost any fault." in bf16
+    assert others == [
+        "q8_0: the one setting tried is slower: spec_d8-t_q8_0 (0.45×).",
+        "q4_k_m: the one setting tried is slower: spec_d8-t_q4_k_m (0.39×).",
+    ]
 
 
 def test_what_a_person_feels_is_said_of_a_single_arm(flagship: Analysis) -> None:
@@ -75,13 +79,32 @@ def test_the_fastest_setting_comes_first_even_where_another_target_gains_more(fl
 def test_a_reader_who_decides_sees_a_number_for_each_setting_that_he_may_run(flagship: Analysis) -> None:
     outcome = find_outcome(flagship)
     line = words.felt(outcome, flagship)
-    waits = {row.arm: row.ttft_median_s for row in flagship.throughput if row.task == ALL_TASKS}
-    assert outcome.fastest is not None and outcome.fastest.first_token_s == waits["baseline-t_q4_k_m"]
-    assert re.match(r"In use: 200 tokens in about [\d.]+ s with q4_k_m alone, first token after [\d.]+ m?s; ", line)
-    assert re.search(r"; [\d.]+ s with ngram-t_bf16 \([\d.]+ s without\): whole request 1\.14× as fast, ", line)
-    assert "first token as soon" in line and "energy not reported" in line
-    assert re.search(r"Whole request with spec_d8-t_q8_0 0\.\d\d× and spec_d8-t_q4_k_m 0\.\d\d×\.", line)
-    assert line.endswith("Prompts of 39 to 99 tokens, answers of 8 to 32, one at a time, temperature 0.")
+    assert outcome.felt[0].answer_s == pytest.approx((17.85, 15.43), abs=0.005)
+    assert 1.155 < 17.85 / 15.43 < 1.165, "the ratio that a reader computes"
+    assert line == (
+        "Measured (answers of 8 to 32 tokens): whole request 1.14× as fast with ngram-t_bf16 (spec_d8-t_q8_0 0.51×, "
+        "spec_d8-t_q4_k_m 0.44×), first token no later, RAM +19.2 MiB (20.1 GiB still free), energy not reported. "
+        "Projected (200 tokens): 1.16× as fast with ngram-t_bf16 (15.4 s, not 17.9 s); q4_k_m without speculation "
+        "8.92 s. Prompts of 39 to 99 tokens, one at a time, temperature 0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("first_token", "energy", "said"),
+    [
+        (0.965, 0.196, "first token 4 % sooner, {free}, 80 % less energy a token (GPU)"),
+        (1.02, 1.0, "first token about as early, {free}, about the same energy a token (GPU)"),
+        (2.69, 1.5, "first token 169 % later, {free}, 50 % more energy a token (GPU)"),
+    ],
+)  # fmt: skip
+def test_what_changes_is_said_in_plain_comparisons(
+    flagship: Analysis, first_token: float, energy: float, said: str
+) -> None:
+    outcome = find_outcome(flagship)
+    changed = {"first_token": first_token, "energy": energy, "energy_of": ["gpu"]}
+    best = outcome.felt[0].model_copy(update=changed)
+    said = said.format(free="RAM +19.2 MiB (20.1 GiB still free)")
+    assert f", {said}. " in words.felt(outcome.model_copy(update={"felt": [best]}), flagship)
 
 
 def test_the_screen_of_three_targets_is_one_of_24_lines(flagship: Analysis) -> None:

@@ -683,8 +683,8 @@ class Report:
         for where, text in self.texts.items():
             flat = " ".join(text.split())
             for refusal in REFUSALS:
-                if "as fast as the target alone" in flat and refusal in flat and len(self.baselines) == 1:
-                    yield f"{where}: 'as fast as the target alone' and '{refusal}'"
+                if "as fast as without speculation" in flat and refusal in flat and len(self.baselines) == 1:
+                    yield f"{where}: 'as fast as without speculation' and '{refusal}'"
         runs = {where: set(re.findall(r"Use ([\w.-]+) \(", text)) for where, text in self.texts.items()}
         if len({frozenset(arms) for arms in runs.values() if arms}) > 1:
             yield f"what to run: {runs}"

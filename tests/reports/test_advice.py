@@ -97,8 +97,11 @@ def test_the_headline_says_what_is_known() -> None:
     assert headline(many).endswith("Slower: spec_d2 (0.71×). Undecided: 4 of 6 arms (0.29 to 1.12×).")
     all_slower = slower(build_analysis(["baseline", "spec_d4"]), "spec_d4")
     assert headline(all_slower) == (
-        "Fastest: the target without speculation (baseline), 16.6 tok/s. Speculation is slower: spec_d4 (0.57×)."
+        "Fastest: the target without speculation (baseline), 16.6 tok/s. "
+        "The one setting tried is slower: spec_d4 (0.57×)."
     )
+    both = slower(build_analysis(["baseline", "spec_d4", "spec_d8"]), "spec_d4", "spec_d8")
+    assert headline(both).endswith("Both settings tried are slower, the best spec_d4 (0.57×).")
 
 
 def test_what_to_do_stands_on_the_first_screen(run_data: RunData, analysis: Analysis) -> None:

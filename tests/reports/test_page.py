@@ -49,7 +49,7 @@ def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Ana
     page = page_of(run_data, analysis)
     text = page.text
     assert [a["id"] for a in page.all("section")] == ["conclusion", "arms", "speed", "output", "warnings", "how"]
-    first = "Fastest: ngram_simple (ngram-simple), 18.6 tok/s, 1.12× as fast as the target alone"
+    first = "Fastest: ngram_simple (ngram-simple), 18.6 tok/s, 1.12× as fast as without speculation"
     parts = [first, "Arm: a setting of speculation", "\nWhy, arm by arm"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
