@@ -82,7 +82,8 @@ class PressureScenarios(Planner):
         ]
         alone = Wave(requests=tuple(requests[: len(prompts)]))
         waves = (alone, Wave(requests=tuple(requests[len(prompts) :]), clients=CLIENTS))
-        cells = math.ceil(IN_FLIGHT * length / self._material.token_chars + tokens)
+        prompt = length / self._material.token_chars + 32  # what the chat template adds
+        cells = math.ceil(max(IN_FLIGHT * prompt, prompt + tokens))  # vLLM refuses less than the longest request
         yield ProcessPlan(scenario="preemption", name="preemption", waves=waves, cells=cells)
 
     def _process(self, name: ScenarioName, requests: list[Request], cells: int | None = None) -> ProcessPlan:

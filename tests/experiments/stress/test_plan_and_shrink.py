@@ -116,7 +116,7 @@ def test_what_a_request_of_pressure_asks_for() -> None:
     assert 2 * max(small) < (cells["small cache"] or 0) < 4 * max(small), "two at a time fit, four slots do not"
     prompt, answer = ({value(request) for request in plan().of("preemption")}.pop() for value in (_read, _decoded))
     room = (cells["preemption"] or 0) - 2 * prompt
-    assert 0 < room < 2 * answer, "two prompts fit with an answer, but not with two"
+    assert 0 < room < min(80, 2 * answer), "two prompts fit, but not with answers that end early"
     saved = {request.id: request.slot for request in plan().of("slot files") if request.saves}
     restored = {request.restores: request.slot for request in plan().of("slot files") if request.restores}
     assert saved == restored
