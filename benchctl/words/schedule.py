@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 def steps(of_load: Sequence[LoadStep]) -> list[str]:
     """Return a sentence for each range of requests in flight."""
     return [
-        f"{_requests(step)}: no speculation; no depth is shown to help."
+        f"{load_range(step)}: no speculation; no depth is shown to help."
         if step.gain is None
-        else f"{_requests(step)}: draft depth {step.depth} ({step.arm}: {numbers.ratio(step.gain)} the throughput of "
+        else f"{load_range(step)}: draft depth {step.depth} ({step.arm}: {numbers.ratio(step.gain)} the throughput of "
         f"no speculation at {step.first})."
         for step in of_load
     ]
 
 
-def _requests(step: LoadStep) -> str:
+def load_range(step: LoadStep) -> str:
+    """Return how many requests in flight a step is for."""
     if step.first == step.last:
         return f"{step.first} request{'' if step.first == 1 else 's'} in flight"
     return f"{step.first} to {step.last} requests in flight"

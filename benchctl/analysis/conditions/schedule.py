@@ -2,7 +2,7 @@
 
 A depth counts at a measured concurrency where its interval lies above 1, and between two measured ones where it counts
 at the lower; there its gain is on a line, logarithm of the ratio against logarithm of the concurrency. Of the depths
-that count, the one with the largest gain is taken. Beyond the measured concurrencies nothing is said.
+that count, the one with the largest gain is taken. Beyond an arm's measured concurrencies it is off.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def find_schedule(levels: Sequence[Level], depths: Mapping[str, int]) -> list[Lo
 def _gain(rows: Sequence[Level], requests: int) -> float | None:
     """Return an arm's throughput over the baseline's with so many requests; `None` where it is not shown to help."""
     below = [row for row in rows if row.concurrency <= requests]
-    if not below or not _helps(below[-1]):
-        return None
     measured = [row for row in rows if row.throughput_speedup]
+    if not below or not _helps(below[-1]) or requests > measured[-1].concurrency:
+        return None
     loads = [log(row.concurrency) for row in measured]
     gain = float(np.exp(np.interp(log(requests), loads, [log(row.throughput_speedup or 1) for row in measured])))
     return gain if gain > 1 else None

@@ -26,6 +26,7 @@ from benchctl.measurement.run import start_run
 from benchctl.recipes.load import EXPANDED, recipe_of_options
 from benchctl.recipes.schema import MAX_NAME, Recipe
 from benchctl.recipes.speculation import Speculation
+from benchctl.words.schedule import load_range
 
 Prepare = Callable[[RecipeContext], Prepared]
 ARM = "schedule"
@@ -118,10 +119,7 @@ def write(run: RunData, analysis: Analysis, context: RecipeContext, prepare: Pre
     prepared = prepare(context)
     engine = prepared.of_baseline.engine
     if schedule.setting is None or not isinstance(engine, LoadSchedulingEngine):
-        by_range = {
-            f"{step.first} to {step.last} requests in flight": _command(prepared, step.arm, step.last)
-            for step in schedule.steps
-        }
+        by_range = {load_range(step): _command(prepared, step.arm, step.last) for step in schedule.steps}
         return Written(schedule, None, None, by_range)
     steps = [(step.first, step.last, step.depth) for step in schedule.steps]
     setting = engine.with_schedule(schedule.setting, steps)

@@ -44,6 +44,22 @@ def test_the_deepest_draft_that_pays_is_taken_and_none_where_none_does(tmp_path:
     assert mixed_load(rows, "spec_d4", "ngram") is None
 
 
+@pytest.mark.parametrize("known", [{"throughput_speedup": None, "throughput_interval": None}, None])
+def test_a_depth_is_not_taken_beyond_the_loads_at_which_it_was_measured(
+    tmp_path: Path, known: dict[str, None] | None
+) -> None:
+    """Neither where it lacks a level, nor where its highest one has no value."""
+    rows = [
+        row if row.of == "baseline" or row.concurrency < 4 else row.model_copy(update=known)
+        for row in levels(tmp_path)
+        if known is not None or row.of == "baseline" or row.concurrency < 4
+    ]
+    assert [(step.first, step.last, step.depth) for step in find_schedule(rows, {"spec_d4": 4})] == [
+        (1, 2, 4),
+        (3, 8, 0),
+    ]
+
+
 def test_what_is_not_shown_to_help_is_off(tmp_path: Path) -> None:
     """Two blocks give no interval."""
     assert [(step.first, step.last, step.depth) for step in find_schedule(levels(tmp_path, 2), {"spec_d4": 4})] == [

@@ -15,7 +15,7 @@ from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import RecipeContext
 from benchctl.recipes.load import recipe_of_options
 from benchctl.recipes.speculation import Speculation
-from benchctl.words.schedule import mixed, steps
+from benchctl.words.schedule import load_range, mixed, steps
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 GAINS = {"spec_d4": {1: 1.6, 8: 0.7}, "spec_d2": {1: 1.3, 8: 0.9}, "ngram": {1: 1.1, 8: 1.0}}
@@ -70,6 +70,7 @@ def test_an_engine_that_takes_a_schedule_gets_it_beside_the_best_fixed_depth(tmp
 
 def test_another_engine_has_a_command_for_each_range_of_load_and_nothing_to_measure(tmp_path: Path) -> None:
     result = written(tmp_path, object())
+    assert list(result.commands) == [load_range(step) for step in result.schedule.steps]
     commands = list(result.commands.values())
     assert (commands[0], commands[-1]) == (("serve", "spec_d4-c8"), ("serve", "baseline-c8"))
     with pytest.raises(UsageError, match="no schedule to measure"):
