@@ -63,7 +63,8 @@ def curves(levels: Iterable[Level]) -> dict[tuple[str, ...], list[Level]]:
 def equal_throughput(levels: Sequence[Level]) -> Iterator[EqualThroughput]:
     """Yield every arm's speed at the throughput that its baseline has at each concurrency, beside the baseline's.
 
-    The interval is Student's t over the logarithms of the blocks' own ratios, each at that block's own throughput.
+    The interval is Student's t over the logarithms of the blocks' own ratios, each at that block's own throughput;
+    `None` where the arm serves less in any of them.
     """
     by_group: dict[tuple[object, ...], list[Level]] = {}
     for row in levels:
@@ -78,8 +79,10 @@ def equal_throughput(levels: Sequence[Level]) -> Iterator[EqualThroughput]:
             if level.throughput is None or level.request_rate is None:
                 continue
             speed = speed_at(_curve(rows), level.throughput)
-            by_block = [ratio for block in sorted(level.by_block) if (ratio := _ratio(rows, level, block)) is not None]
-            variance = block_variance(np.array(by_block)) if speed is not None else None
+            ratios = [_ratio(rows, level, block) for block in sorted(level.by_block) if _measured(rows, block)]
+            by_block = [ratio for ratio in ratios if ratio is not None]
+            whole = speed is not None and len(by_block) == len(ratios)  # in every block it serves as much
+            variance = block_variance(np.array(by_block)) if whole else None
             ratio = None if speed is None else speed / level.request_rate
             yield EqualThroughput(
                 arm=first.of,
@@ -100,10 +103,13 @@ def _curve(rows: Sequence[Level]) -> Curve:
     return [(row.throughput, row.request_rate) for row in rows if row.throughput and row.request_rate]
 
 
+def _measured(rows: Sequence[Level], block: int) -> bool:
+    return all(block in row.by_block for row in rows)
+
+
 def _ratio(rows: Sequence[Level], level: Level, block: int) -> float | None:
     theirs = level.by_block[block]
-    points: list[tuple[float, float]] = [row.by_block[block] for row in rows if block in row.by_block]
-    speed = speed_at(points, theirs[0]) if len(points) == len(rows) else None
+    speed = speed_at([row.by_block[block] for row in rows], theirs[0])
     return None if speed is None else speed / theirs[1]
 
 

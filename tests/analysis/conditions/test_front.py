@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.conditions.front import on_front, pareto, speed_at
+from benchctl.analysis.conditions.front import equal_throughput, on_front, pareto, speed_at
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
@@ -37,3 +37,16 @@ def test_an_arm_is_compared_where_it_serves_as_much_as_its_baseline(tmp_path: Pa
     assert rates[2] < (rows[2].speed or 0) < rates[1]  # the baseline with 2 serves what the arm does with fewer
     front = [row.arm for row in on_front(sweep.levels)]
     assert front[0] == "spec_d4-c1" and front[-1] == "baseline-c8"
+
+
+def test_an_arm_that_serves_less_in_a_block_has_no_interval(tmp_path: Path) -> None:
+    """The blocks that are left were selected by what they show."""
+    server = Server(gain=lambda arm, concurrency, temperature: 1.5)
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), prompts=24, blocks=4), server)
+    sweep = analyse_run(open_run(tmp_path / "run")).sweep
+    assert sweep is not None
+    assert all(row.interval for row in equal_throughput(sweep.levels))
+    fast = sweep.levels[0].model_copy(update={"by_block": sweep.levels[0].by_block | {0: (1e6, 1.0)}})
+    assert fast.is_baseline and fast.concurrency == 1
+    rows = {row.concurrency: row for row in equal_throughput([fast, *sweep.levels[1:]])}
+    assert rows[1].ratio is not None and rows[1].interval is None and rows[4].interval is not None
