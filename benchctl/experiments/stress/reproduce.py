@@ -73,6 +73,7 @@ class _Search:
         self._together: list[int] = []
         self._played: list[str] = []
         self._shown = ""
+        self._cut_short = False
 
     def run(self) -> Reproduction | None:
         """Shorten the plan."""
@@ -82,7 +83,10 @@ class _Search:
         shrink(names, lambda some: self._time_left and self._shows(some))
         shortest, sent, together, shown = self._played, self._sent, self._together, self._shown
         command = next(arm.argv for arm in self._test.manifest.arms if arm.name == self._result.arm)
-        rate = [self._shows(shortest, tries=1) for _ in range(ATTEMPTS) if self._time_left]
+        rate: list[bool] = []
+        while len(rate) < ATTEMPTS and self._time_left:
+            shows = self._shows(shortest, tries=1)
+            rate += [] if self._cut_short else [shows]
         return Reproduction(
             arm=self._result.arm,
             scenario=self._result.scenario,
@@ -106,6 +110,7 @@ class _Search:
             with running(self._start(self._result.arm)) as server:
                 sender = self._make_sender(server, played, self._until)
                 asyncio.run(sender.play(waves))
+            self._cut_short = sender.late > 0
             requests = [member for wave in waves for member in wave.requests if member.id in played.answers]
             for number, member in enumerate(requests, start=1):
                 answer = played.answers[member.id]
