@@ -110,9 +110,16 @@ def _counts(values: Mapping[str, Any]) -> str:
 
 
 def _undetermined(values: Mapping[str, Any]) -> list[str]:
+    return [
+        _counts(values),
+        f"From {values['needed']} on that would be a violation: raise --budget.",
+        *_unscored(values),
+    ]
+
+
+def _unscored(values: Mapping[str, Any]) -> list[str]:
     count = values["unscored"]
-    blind = [f"{count} {plural(count, 'divergence')} from the target alone could not be scored."] if count else []
-    return [_counts(values), *blind, f"From {values['needed']} on that would be a violation: raise --budget."]
+    return [f"{count} {plural(count, 'divergence')} from the target alone could not be scored."] if count else []
 
 
 def _stable(values: Mapping[str, Any]) -> list[str]:
@@ -128,7 +135,8 @@ def _stable(values: Mapping[str, Any]) -> list[str]:
     return [
         f"{noise} in {exercised['requests']:,} requests and {values['units']} repeated prompts"
         f"{cached}{crowd}{longest}, {rejected:,} rejected draft tokens.{near} It would be a violation from "
-        f"{values['needed']} prompts on that changed in the arm alone."
+        f"{values['needed']} prompts on that changed in the arm alone.",
+        *_unscored(values),
     ]
 
 

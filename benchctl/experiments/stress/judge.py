@@ -73,7 +73,7 @@ class ScenarioResult(Result):
     largest: float | None
     """The largest gap of a divergence of the arm that was scored."""
     unscored: int
-    """Divergences from the control, where the scenario has none that was scored and the noise is known."""
+    """Divergences from the control that were not scored, where the noise is known."""
     shown: Divergence | None
     """The first divergence beyond the limit; of a violation by the test, the first."""
 
@@ -201,8 +201,9 @@ class _Cell:
         )
         tested = adjusted <= test.level
         unscored = any(item.against == "first" and (item.gap is None or limit is None) for item in self._of_arm)
-        blind = 0 if limit is None or any(item.gap is not None for item in self._of_arm) else self._scorable()
-        suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone) or blind > 0
+        missed = 0 if limit is None else self._scorable()
+        blind = missed > 0 and all(item.gap is None for item in self._of_arm)
+        suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone) or blind
         listed_faults = {row.lacks: row.sentence for row in test.faults if row.lacks and self._name in row.arms}
         explained = {item.code for item in invalid} & listed_faults.keys()
         verdict: StressWord = "stable"
@@ -239,13 +240,13 @@ class _Cell:
             needed=math.ceil(math.log2(family / test.level)),
             limit=limit,
             largest=max(gaps, default=None),
-            unscored=blind,
+            unscored=missed,
             shown=next(iter(far), None) or (next(iter(self._of_arm), None) if tested or suspect else None),
         )
 
     def _scorable(self) -> int:
-        """Return how many answers diverge from the control's at a token of each."""
-        return sum(item.against == "control" and None not in item.tokens for item in self._of_arm)
+        """Return how many answers diverge from the control's at a token of each, and were not scored."""
+        return sum(item.against == "control" and item.gap is None and None not in item.tokens for item in self._of_arm)
 
     def _failures(self) -> Iterator[str]:
         for request in self._requests:

@@ -276,7 +276,13 @@ def test_a_divergence_from_the_control_that_nobody_scored_is_not_stable() -> Non
     assert (result.verdict, result.unscored) == ("undetermined", 2)
     words = conclusion("undetermined", "canary", result.model_dump())
     assert "2 divergences from the target alone could not be scored" in words
-    assert judged(arm, gaps={"r3": 0.01}).verdict == "stable"
+    assert words.index("would be a violation") < words.index("2 divergences"), "the limit is that of changed prompts"
+    partly = judged(arm, gaps={"r3": 0.01})
+    assert (partly.verdict, partly.unscored) == ("stable", 1)
+    assert conclusion("stable", "canary", partly.model_dump()).endswith(
+        "1 divergence from the target alone could not be scored."
+    )
+    assert judged(arm, gaps={"r3": 0.01, "r15": 0.01}).unscored == 0
     assert judged(arm, noise={}).verdict == "stable", "of endpoints the paired test alone decides"
 
 
