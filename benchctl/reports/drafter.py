@@ -25,6 +25,7 @@ POSITIONS = 4
 class DrafterRow:
     """An arm of a run, under its condition."""
 
+    arm: str
     draft: str
     """The draft model's file, else the type of speculation."""
     kind: str
@@ -62,6 +63,7 @@ def drafter_table(runs: Sequence[tuple[RunData, Analysis]]) -> str:
         return numeric(f"Position {position + 1}", share, numbers.percent, optional=True)
 
     columns: list[Column[DrafterRow]] = [
+        Column("Arm", "arm", Name, heads=True),
         Column("Draft", lambda row: Name(row.draft)),
         Column("Type", "kind"),
         numeric("Depth", "depth"),
@@ -92,5 +94,6 @@ def _rows(run: RunData, analysis: Analysis) -> list[DrafterRow]:
         source = place.draft.source.rstrip("/").rpartition("/")[2] if place.draft else kind
         by_task = {row.task: row for row in analysis.acceptance if row.arm == arm.name and row.task != ALL_TASKS}
         depth = (arm.speculation or {}).get("max")
-        rows.append(DrafterRow(source, kind, depth, place.group.temperature, place.group.concurrency, overall, by_task))
+        load, temperature = place.group.concurrency, place.group.temperature
+        rows.append(DrafterRow(arm.name, source, kind, depth, temperature, load, overall, by_task))
     return rows

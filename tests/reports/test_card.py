@@ -57,10 +57,11 @@ def test_acceptance_stands_by_task_position_depth_and_load(tmp_path: Path) -> No
     page = parts(card(run, analysed, [(run, analysed)]))[1]
     table = page.partition("### Acceptance\n\n")[2].partition("\n\n")[0].splitlines()
     header = [cell.strip() for cell in table[0].strip("|").split("|")]
-    assert header == ["Draft", "Type", "Depth", "T", "In flight", "Accepted", "Length"]
+    assert header == ["Arm", "Draft", "Type", "Depth", "T", "In flight", "Accepted", "Length"]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
-    assert [row[1:5] for row in rows] == [["draft-simple", "4", "0", load] for load in ("1", "4", "1", "4")]
-    assert all(row[5].endswith("%") for row in rows)
+    arms = [(f"`spec_d4-c{load}`", "draft-simple", "4", "0", load) for load in "1414"]
+    assert [(row[0], *row[2:6]) for row in rows] == arms
+    assert all(row[6].endswith("%") for row in rows)
     assert run.manifest is not None
     target = run.manifest.target.model_copy(update={"source": "other.gguf"})
     other = replace(run, manifest=run.manifest.model_copy(update={"target": target}))
