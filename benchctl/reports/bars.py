@@ -43,7 +43,8 @@ def print_bars(out: Printout, analysis: Analysis) -> None:
         line.append(bar(row, scale, columns, signs), STYLES[row.tone])
         out.console.print(line, soft_wrap=True)
     _, within, beyond, one = signs
-    out.say(f"{within} and {beyond}: the 95 % interval. {one}: 1.00×, the target alone.", "dim")
+    interval = f"{within} and {beyond}: the 95 % interval. " if any(row.ends for row in rows) else ""
+    out.say(f"{interval}{one}: 1.00×, the target alone.", "dim")
 
 
 def bar(row: ScreenRow, scale: float, columns: int, signs: Sequence[str]) -> str:

@@ -60,6 +60,15 @@ def test_bars_end_where_the_numbers_say(analysis: Analysis, encoding: str) -> No
         assert row.interval is None or drawn.rfind(beyond) < 0 or row.interval.high > (row.speedup or 0.0)
 
 
+def test_bars_without_intervals_explain_none(analysis: Analysis) -> None:
+    plain = [row.model_copy(update={"interval": None}) for row in analysis.verdicts]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    print_bars(Printout(console), analysis.model_copy(update={"verdicts": plain}))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "1.00×, the target alone" in text and "95 %" not in text
+
+
 def test_six_arms_are_one_screen(analysis: Analysis) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     print_summary(console, analysis, "results/a/b")
