@@ -44,15 +44,15 @@ def test_the_deepest_draft_that_pays_is_taken_and_none_where_none_does(tmp_path:
     assert mixed_load(rows, "spec_d4", "ngram") is None
 
 
-@pytest.mark.parametrize("known", [{"throughput_speedup": None, "throughput_interval": None}, None])
+@pytest.mark.parametrize("update", [{"throughput_speedup": None, "throughput_interval": None}, None])
 def test_a_depth_is_not_taken_beyond_the_loads_at_which_it_was_measured(
-    tmp_path: Path, known: dict[str, None] | None
+    tmp_path: Path, update: dict[str, None] | None
 ) -> None:
     """Neither where it lacks a level, nor where its highest one has no value."""
     rows = [
-        row if row.of == "baseline" or row.concurrency < 4 else row.model_copy(update=known)
+        row if row.of == "baseline" or row.concurrency < 4 else row.model_copy(update=update)
         for row in levels(tmp_path)
-        if known is not None or row.of == "baseline" or row.concurrency < 4
+        if update is not None or row.of == "baseline" or row.concurrency < 4
     ]
     assert [(step.first, step.last, step.depth) for step in find_schedule(rows, {"spec_d4": 4})] == [
         (1, 2, 4),

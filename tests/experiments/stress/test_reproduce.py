@@ -41,6 +41,9 @@ def test_an_attempt_that_the_time_cut_short_is_none(
         sender = SimpleNamespace(play=play, late=0, sent=[], together=[])
         return sender
 
-    shortest = module.reproduce(test, result, lambda arm: None, make_sender, lambda *_: None, 60.0)  # type: ignore
+    def start(arm: str) -> Any:
+        return None
+
+    shortest = module.reproduce(test, result, start, make_sender, lambda *_: None, 60.0)
     assert shortest is not None
     assert (shortest.shown, shortest.attempts) == (attempts, attempts)
