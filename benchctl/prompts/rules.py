@@ -33,6 +33,11 @@ _LEFT_OUT = frozenset(
     {"allOf", "if", "not", "dependentSchemas", "dependentRequired", "unevaluatedProperties", "contains"}
 )
 """Words that a grammar holds in part or not at all."""
+_UNTRIED = ("patternProperties", "unevaluated", "$dynamic", "$recursive", '"$schema"')
+"""Words of a schema, in its text, that the library would match by backtracking, try again at every level, or hand to a
+validator of its own."""
+_MOST_REFERENCES = 10_000
+"""References that are followed for an answer; a schema can be written so that they double at every step."""
 _THOUGHT = "</think>"
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 """A call as the templates of Qwen, Hermes and others have it."""
@@ -84,19 +89,27 @@ class Rules(BaseModel):
         passed = next((stop for stop in self.stop if stop in text), None)
         if passed is not None:
             return Kept("invalid", "stop", f"it has {_quoted(passed)}", enforced=True)
-        kept = self._form(text.rpartition(_THOUGHT)[2].strip())
+        try:
+            kept = self._form(text.rpartition(_THOUGHT)[2])
+        except RecursionError:
+            return Kept("unchecked")
         if kept.status == "invalid" and (cut or self.stop):
             return kept if kept.code == "json" and not _begins_json(text) else Kept("cut")
         return kept
 
     def _form(self, text: str) -> Kept:
         if self.tools:
-            return self._calls(text)
+            return self._calls(text.strip())
         if self.answer_schema is not None:
-            return _by_schema(text, self.answer_schema)
-        if self.regex is not None and not matches(f"^(?:{self.regex})$", text):
-            return Kept("invalid", "regex", f"{_quoted(text)} does not match", enforced=True)
-        if self.choice is not None and text not in self.choice:
+            return _by_schema(text.strip(), self.answer_schema)
+        as_written = {text, text.strip()}  # white space around it may be the form's own, or follow a thought
+        if self.regex is not None:
+            try:
+                if not any(matches(f"^(?:{self.regex})$", form) for form in as_written):
+                    return Kept("invalid", "regex", f"{_quoted(text)} does not match", enforced=True)
+            except ValueError:  # `(?x)` with a comment hides what is put behind it
+                return Kept("unchecked")
+        if self.choice is not None and not as_written & set(self.choice):
             return Kept("invalid", "choice", f"{_quoted(text)} is none of the choices", enforced=True)
         return Kept("unchecked" if self.grammar and self.regex is None else "valid")
 
@@ -123,8 +136,6 @@ class Rules(BaseModel):
 def _by_schema(text: str, schema: dict[str, Any]) -> Kept:
     try:
         value = _parsed(text)
-    except RecursionError:
-        return Kept("unchecked")
     except ValueError as error:
         return Kept("invalid", "json", _shown(str(error)), enforced=True)
     return _against(value, schema)
@@ -133,14 +144,15 @@ def _by_schema(text: str, schema: dict[str, Any]) -> Kept:
 def _against(value: object, schema: dict[str, Any]) -> Kept:
     """Hold a value against a JSON Schema; one that cannot be read, or refers to elsewhere, tests nothing."""
     from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
 
-    validator = _validator(json.dumps(schema, sort_keys=True))
-    if validator is None:
-        return Kept("unchecked")
     try:
+        checked = _validator(json.dumps(schema, sort_keys=True))
+        if checked is None:
+            return Kept("unchecked")
+        validator, followed = checked
+        followed.clear()
         errors = list(validator.iter_errors(value))
-    except (RecursionError, Unresolvable):
+    except Exception:  # of any kind: a reference leads to parts of a schema that nothing has checked before
         return Kept("unchecked")
     if not errors:
         return Kept("valid")
@@ -178,25 +190,38 @@ def _is_enforced(error: Any) -> bool:  # noqa: ANN401 - the library has no types
 
 
 @lru_cache(maxsize=256)
-def _validator(written: str) -> Any:  # noqa: ANN401 - the library has no types
-    """Return what validates by a schema; `None` where it is none. Nothing is fetched, and no pattern backtracks."""
+def _validator(written: str) -> tuple[Any, list[str]] | None:
+    """Return what validates by a schema, and the references that it follows; `None` where the schema cannot be tried.
+
+    Nothing is fetched, no pattern backtracks, and too many references raise RecursionError.
+    """
     import jsonschema
     import referencing
 
     schema = json.loads(written)
-    if "patternProperties" in written:  # which the library matches by backtracking
+    dialect = schema.pop("$schema", "")  # whatever refers to a schema that has it is given to the library's validator
+    kind = jsonschema.validators.validator_for({"$schema": dialect}, default=jsonschema.Draft202012Validator)
+    remaining = json.dumps(schema)
+    if kind is jsonschema.Draft3Validator or any(word in remaining for word in _UNTRIED):
         return None
+    followed: list[str] = []
+
+    def reference(part: Any, address: str, value: object, of: object) -> Any:  # noqa: ANN401 - the library has no types
+        followed.append(address)
+        if len(followed) > _MOST_REFERENCES:
+            raise RecursionError
+        return kind.VALIDATORS["$ref"](part, address, value, of)
 
     def pattern(_: object, expression: str, value: object, __: object) -> Iterator[jsonschema.ValidationError]:
         if isinstance(value, str) and not matches(expression, value):
             yield jsonschema.ValidationError(f"{value!r} does not match {expression!r}")
 
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)
     except (jsonschema.SchemaError, RecursionError):
         return None
-    return jsonschema.validators.extend(kind, {"pattern": pattern})(schema, registry=referencing.Registry())
+    checking = jsonschema.validators.extend(kind, {"pattern": pattern, "$ref": reference})
+    return checking(schema, registry=referencing.Registry()), followed
 
 
 def _calls_in(text: str, names: tuple[str, ...]) -> Iterator[tuple[object, object]]:
@@ -240,7 +265,7 @@ def _begins_json(text: str) -> bool:
         json.JSONDecoder(strict=False).raw_decode(text)
     except json.JSONDecodeError as error:
         return error.pos >= len(text) - 1 or error.msg.startswith(("Unterminated string", "Invalid \\"))
-    except RecursionError:
+    except (RecursionError, ValueError):  # nested too deeply, or a number too long to read
         pass
     return True
 

@@ -14,6 +14,12 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DOUBLING = {
+    "$ref": "#/$defs/a0",
+    "$defs": {"a40": {}} | {f"a{step}": {"allOf": [{"$ref": f"#/$defs/a{step + 1}"}] * 2} for step in range(40)},
+}
+"""A schema whose references are followed 2**40 times."""
 TOOLS: dict[str, Any] = {"tools": {"weather": CITY, "weather_map": {"type": "object"}}}
 FORCED = TOOLS | {"forced": True}
 KEPT = '{"city": "Oslo"}'
@@ -42,6 +48,26 @@ KEPT = '{"city": "Oslo"}'
         ({"answer_schema": {"type": "nonsense"}}, KEPT, "unchecked", None, False),
         ({"answer_schema": {"$ref": "#"}}, KEPT, "unchecked", None, False),
         ({"answer_schema": {"pattern": "(a+)+$"}}, '"' + "a" * 60 + '!"', "invalid", "schema", False),
+        ({"answer_schema": {"pattern": "^(?=a)"}}, '"a"', "unchecked", None, False),  # not in Rust's syntax
+        ({"answer_schema": {"$ref": "http://[x"}}, KEPT, "unchecked", None, False),  # no address
+        ({"answer_schema": {"$ref": "#/x", "x": {"minLength": "a"}}}, '"a"', "unchecked", None, False),
+        ({"answer_schema": {"multipleOf": 0.5}}, "1e999", "unchecked", None, False),
+        ({"answer_schema": DOUBLING}, "3", "unchecked", None, False),
+        (
+            {"answer_schema": {"$schema": DIALECT, "pattern": "^(?=a)", "items": {"$ref": "#"}}},
+            '["a"]',
+            "unchecked",
+            None,
+            False,
+        ),
+        ({"answer_schema": {"items": {"$schema": DIALECT, "pattern": "^(?=a)"}}}, '["a"]', "unchecked", None, False),
+        ({"answer_schema": {"unevaluatedItems": False}}, "[1]", "unchecked", None, False),
+        ({"answer_schema": CITY}, "[" * 100_000, "unchecked", None, False),
+        (TOOLS, "[" * 100_000, "unchecked", None, False),
+        ({"regex": " [0-9]"}, " 4", "valid", None, False),  # the space is the form's own
+        ({"regex": "(?x)a # b"}, "a", "unchecked", None, False),
+        ({"choice": (" yes", " no")}, " no", "valid", None, False),
+        ({"choice": ("yes",)}, "<think>no</think>\n\nyes", "valid", None, False),
         ({"regex": "[0-9]{2}"}, "42", "valid", None, False),
         ({"regex": "[0-9]{2}|x"}, "421", "invalid", "regex", True),
         ({"grammar": True, "regex": "a"}, "a", "valid", None, False),
@@ -80,6 +106,7 @@ def test_a_text_keeps_its_form_or_breaks_a_rule(
         ('{"city": "a",', "cut"),
         ('{ "ccity"" : ::  "O', "invalid"),  # a grammar that does not advance over accepted drafts
         ("First I think [of", "cut"),
+        ('{"city": ' + "1" * 5000, "cut"),  # more digits than Python reads
     ],
 )
 def test_an_answer_that_its_limit_cut_is_invalid_only_where_no_json_begins_like_it(text: str, status: str) -> None:
