@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import stat
 from pathlib import Path
 
 from benchctl.errors import UsageError
@@ -44,12 +45,13 @@ def _data(address: str, folder: Path, where: str) -> str:
         fix = "Save it beside the prompts and name the file; or write it as data:image/png;base64,…"
         raise UsageError(f"the image {shown} is neither a file nor data; benchctl fetches none", where=where, fix=fix)
     root = folder.resolve()
-    file = (root / address.removeprefix("file:").removeprefix("//")).resolve()
     try:
+        file = (root / address.removeprefix("file:").removeprefix("//")).resolve()
         if not file.is_relative_to(root):
             raise UsageError(f"the image {shown} does not lie below the prompts' folder", where=where)
-        content = file.read_bytes() if file.stat().st_size <= _MAX_BYTES else b""
-    except (OSError, ValueError) as error:
+        status = file.stat()  # a pipe would never end
+        content = file.read_bytes() if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES else b""
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a zero byte, a loop of links
         reason = getattr(error, "strerror", None) or "its name cannot be read"
         raise UsageError(f"the image {shown} cannot be read: {reason}", where=where) from None
     kind = next((kind for start, kind in _BEGINNINGS.items() if content.startswith(start)), None)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from benchctl.prompts.answers import Answer, check_expression
 from benchctl.prompts.rules import Rules
-from benchctl.recipes.problems import value_at
+from benchctl.recipes.problems import quoted, value_at
 from benchctl.recipes.schema import CONSTRAINTS, LogitBias, Penalty
 
 IMAGES = "image_url"
@@ -30,6 +30,13 @@ ANSWER_FIELDS = ("stop", "regex", "choice", "logprobs")
 SENT_FIELDS = (*REQUEST_FIELDS, *SAMPLING_FIELDS, *ANSWER_FIELDS)
 _FORCES = ("response_format", "grammar", "regex", "choice")
 """Keys that say what an answer must be."""
+
+
+def _is_sent(part: dict[str, Any]) -> bool:
+    """Whether a part of a turn is a text, or an image by its address."""
+    if part.get("type") == "text":
+        return isinstance(part.get("text"), str) and IMAGES not in part
+    return part.get("type") == IMAGES and isinstance(value_at(part, (IMAGES, "url")), str) and "text" not in part
 
 
 class Message(BaseModel):
@@ -60,13 +67,19 @@ class Message(BaseModel):
     @classmethod
     def _of_parts(cls, turn: Any) -> Any:  # noqa: ANN401 - whatever a file has
         """Read a suite's turn whose content is a list of parts."""
+        if isinstance(turn, dict) and "parts" in turn:
+            raise ValueError("write `parts` as `content`: what is shown and what is sent are the same")
         if isinstance(turn, dict) and isinstance(turn.get("tool_calls"), list):
             turn = {**turn, "tool_calls": tuple(turn["tool_calls"])}  # what is handed on counts as Python's, not JSON's
         parts = value_at(turn, ("content",))
         if not isinstance(parts, (list, tuple)) or not all(isinstance(part, dict) for part in parts):
             return turn
-        text = "\n".join(str(part["text"]) for part in parts if "text" in part)
-        return {**turn, "content": text, "parts": tuple(parts)}
+        for part in parts:
+            if not _is_sent(part):
+                kind = quoted(part.get("type"))
+                raise ValueError(f"a part of `content` is of type {kind}: benchctl sends text and `{IMAGES}` alone")
+        text = "\n".join(part["text"] for part in parts if "text" in part)
+        return {**turn, "content": text, "parts": tuple(parts) if any(IMAGES in part for part in parts) else None}
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -200,6 +213,9 @@ class Prompt(BaseModel):
             return f"`{next(iter(request))}` needs `messages`: it belongs to a chat."
         if self.tool_choice is not None and self.tools is None:
             return "`tool_choice` needs `tools` to choose from."
+        schemas = self._callable.values()
+        if not all(isinstance(part, dict) and isinstance(part.get("$defs", {}), dict) for part in schemas):
+            return "the `parameters` of a tool are no JSON Schema: expected an object."
         if self.forces_call and not self._callable:
             return "`tool_choice` names a function that is not among `tools`."
         if self.regex is not None:

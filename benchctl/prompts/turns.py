@@ -65,16 +65,13 @@ def message_of(turn: Fields, key: str) -> Message:
             raise RowError(f"`{key}.{part}`: expected text; got {quoted(text)}")
     if calls is not None and (role != "assistant" or not isinstance(calls, list)):
         raise RowError(f"`{key}.tool_calls`: expected a list of calls in a turn of the assistant")
-    parts: tuple[Fields, ...] = ()
     if isinstance(content, list):
-        parts = tuple(_part(part, f"{key}.{name}[{number}]") for number, part in enumerate(content))
-        content = "\n".join(part["text"] for part in parts if "text" in part)
+        content = [_part(part, f"{key}.{name}[{number}]") for number, part in enumerate(content)]
     elif not (isinstance(content, str) or (content is None and calls is not None)):
         raise RowError(f"`{key}.{name}`: expected text; got {quoted(content)}")
     return Message(
         role=role,
         content=content,
-        parts=parts if any(part["type"] == IMAGES for part in parts) else None,
         tool_calls=None if calls is None else tuple(_call(call, f"{key}.tool_calls") for call in calls),
         **further,
     )
@@ -95,7 +92,7 @@ def unsent_keys(turns: Sequence[Fields], form: str) -> list[str]:
 def _part(part: Plain, key: str) -> Fields:
     """Return a part of a turn as OpenAI's API has it: a text, or an image by its address."""
     kind = part.get("type", "text") if isinstance(part, dict) else None
-    if kind == "text" and isinstance(part.get("text"), str):
+    if kind in ("text", "input_text", "output_text") and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
     address = part.get(kind) if kind in (IMAGES, "image") else None
     image = {"url": address} if isinstance(address, str) else address

@@ -111,6 +111,10 @@ def with_prompt(prompt: object) -> dict[str, object]:
     return changed(tasks={"code": [GOOD["tasks"]["code"][0], prompt]})
 
 
+def with_turn(content: object, **further: object) -> dict[str, object]:
+    return with_prompt({"messages": [{"role": "user", "content": content, **further}]})
+
+
 @pytest.mark.parametrize("content", [b"{\n  oops", b'{"a": "\xff"}', b"[" * 100_000])
 def test_what_is_no_json_is_said(write: Write, content: bytes) -> None:
     with pytest.raises(UsageError, match="no JSON in UTF-8") as caught:
@@ -139,6 +143,27 @@ WRONG: dict[str, tuple[object, str]] = {
         changed(tasks={"../code": GOOD["tasks"]["code"]}),
         "suite.json: tasks.../code: expected a name of letters, digits, '_', '.', '+' and '-' that starts with a "
         "letter or digit, got '../code'.",
+    ),
+    "a sound": (
+        with_turn([{"type": "input_audio", "input_audio": {"data": "x"}}]),
+        "suite.json: tasks.code[1].messages[0]: a part of `content` is of type 'input_audio': benchctl sends text and "
+        "`image_url` alone.",
+    ),
+    "an image that is no mapping": (
+        with_turn([{"type": "image_url", "image_url": "cat.png"}]),
+        "suite.json: tasks.code[1].messages[0]: a part of `content` is of type 'image_url': benchctl sends text and "
+        "`image_url` alone.",
+    ),
+    "another content than the one that is shown": (
+        with_turn("hello", parts=[{"type": "text", "text": "bye"}]),
+        "suite.json: tasks.code[1].messages[0]: write `parts` as `content`: what is shown and what is sent are the "
+        "same.",
+    ),
+    "a tool without a schema": (
+        with_prompt(
+            {"messages": [{"role": "user", "content": "a"}], "tools": [{"function": {"name": "f", "parameters": "x"}}]}
+        ),
+        "suite.json: tasks.code[1]: the `parameters` of a tool are no JSON Schema: expected an object.",
     ),
     "unknown key in a prompt": (
         with_prompt({"message": []}),

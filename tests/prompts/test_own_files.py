@@ -46,7 +46,7 @@ ROWS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], str | None]] = {
         None,
     ),
     "parts of content": (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+        {"messages": [{"role": "user", "content": [{"text": "a"}, {"type": "input_text", "text": "b"}]}]},
         [("user", "a\nb")],
         None,
     ),

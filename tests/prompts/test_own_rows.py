@@ -140,6 +140,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an image of the network": ({"messages": [shown("https://example.org/cat.png")]}, "benchctl fetches none"),
     "an image elsewhere": ({"messages": [shown("../cat.png")]}, "does not lie below the prompts' folder"),
+    "an image of no name": ({"messages": [shown("a\0.png")]}, "cannot be read: its name cannot be read"),
     "an image that is none": ({"messages": [shown("a.jsonl")]}, "is no PNG, JPEG, GIF or WebP"),
     "an image that is missing": ({"messages": [shown("cat.png")]}, "cannot be read: No such file"),
     "images beside it": ({"prompt": "a", "images": ["x.png"]}, "`images` seems to belong to the prompt"),
