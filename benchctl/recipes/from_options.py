@@ -103,8 +103,12 @@ def recipe_of_line(options: RecipeOptions, line: EngineLine, folder: Path) -> di
     if kind is None and not options.types and adapter_of(line.kind).speculation is not None:
         fix = "Name what is tried before --: --type TYPE --depth 2,4,8"
         raise UsageError("The line has no speculation, so nothing is compared.", where=line.kind, fix=fix)
-    if "min" in named and any(depth < named["min"] for depth in options.sweeps.get("depth", ())):
+    shortest, depths = named.get("min"), options.sweeps.get("depth", ())
+    if isinstance(shortest, int) and any(isinstance(depth, int) and depth < shortest for depth in depths):
         del named["min"]
+    if options.sweeps and not options.types and isinstance(kind, list):
+        fix = f"Name it before --: --type {kind[0]}"
+        raise UsageError(f"--depth and -L need a single type of speculation; the line has {len(kind)}.", fix=fix)
     if options.types or options.sweeps or kind is None:
         arms = [arm_of_type(word, options.sweeps) for word in options.types or [kind or options.types_for(draft)[0]]]
     else:

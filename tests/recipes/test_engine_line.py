@@ -58,7 +58,7 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "vLLM": (
         "vllm serve org/model --max-model-len 4096 --dtype bfloat16 --tensor-parallel-size=2 --speculative-config "
-        """'{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}' --enable-prefix-caching""",
+        """'{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "model": null}' --task generate""",
         {
             "kind": "vllm", "target": "hf:org/model", "context": 4096, "args": "--tensor-parallel-size 2",
             "arm": {"type": "ngram-simple", "max": 5, "options": {"prompt_lookup_max": 4}},
@@ -148,6 +148,9 @@ def test_depths_and_types_of_the_command_line_take_the_place_of_the_lines_own() 
         ("llama-server —model t.gguf", "begins with a typographic dash"),
         ("vllm serve m --speculative-config {method:ngram}", "Expected a JSON object"),
         ("vllm serve m", "no speculation, so nothing is compared"),
+        ("vllm serve m --task embed", "generates no text"),
+        ("""vllm serve m -sc '{"model": ["d"]}'""", "Unexpected 'model': a list"),
+        ("""vllm serve m -sc '{"method": "ngram", "a": 1, "a.b": 2}'""", "Unexpected 'a.b': 2"),
     ],
 )
 def test_what_contradicts_a_benchmark_is_refused_in_a_sentence(text: str, said: str) -> None:
@@ -155,6 +158,13 @@ def test_what_contradicts_a_benchmark_is_refused_in_a_sentence(text: str, said: 
         read(text)
     assert said in str(refused.value)
     assert "sk-1" not in str(refused.value)
+
+
+def test_depths_that_the_line_cannot_take_are_refused() -> None:
+    with pytest.raises(UsageError, match="got 'two'"):
+        read(LINES["a pair"][0], depth="two")
+    with pytest.raises(UsageError, match="need a single type of speculation; the line has 2"):
+        read("llama-server -m t.gguf -md d.gguf --spec-type ngram-mod,draft-simple", depth="2,4")
 
 
 def test_other_words_are_no_line() -> None:
