@@ -292,7 +292,7 @@ class HttpClient:
         status, fix = reply.status_code, None if self._log_path is None else READ_THE_LOG
         if status in (401, 403):
             fix = "Name the environment variable that holds a valid key: engine.api_key_env."
-        elif status in BUSY:
+        elif status in BUSY and self._log_path is None:
             wait = reply.headers.get("retry-after")
             advised = f"It sent Retry-After: {clean(wait)[:40]}. " if wait else "It sent no Retry-After. "
             fix = (
@@ -316,7 +316,7 @@ def _retry_after_s(reply: Reply) -> float | None:
     if reply.status_code not in BUSY:
         return None
     text = reply.headers.get("retry-after", "")
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, OverflowError):
         until = None if text[:1].isdigit() else parsedate_to_datetime(text)
         seconds = float(text) if until is None else (until - datetime.now(UTC)).total_seconds()
         return max(_LEAST_WAIT_S, seconds) if seconds < math.inf else None

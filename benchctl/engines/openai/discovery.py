@@ -27,7 +27,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import count_in, seconds_in
 from benchctl.errors import EngineError, UsageError
 from benchctl.recipes.adapters import registered
-from benchctl.text import one_line
+from benchctl.text import one_line, plural
 
 _MAX_LISTED = 20
 
@@ -276,7 +276,8 @@ def attest(
     if observed.cached:
         evidence.append(f"{observed.cached} of {answers} prompts were partly taken from a cache, which shortens TTFT")
     if observed.waits:
-        evidence.append(f"{observed.waits} requests were refused as busy and sent again later; no figure has the wait")
+        requests = f"{observed.waits} {plural(observed.waits, 'request was', 'requests were')}"
+        evidence.append(f"{requests} refused as busy and sent again later; no figure has the wait")
     if only_chat:
         evidence.append("no /v1/completions: raw prompts were sent as a user message")
     if observed.speculation is not None:

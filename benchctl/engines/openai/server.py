@@ -163,8 +163,7 @@ class EndpointServer:
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream an answer. Raises EngineError."""
         body = request_body(prompt, self._launch.model, sampling, self._at_start.family, stream=True)
-        before = self._reading()
-        streamed = await self._streamed(self._path(prompt), body, sampling.max_tokens, on_tokens)
+        before, streamed = await self._streamed(self._path(prompt), body, sampling.max_tokens, on_tokens)
         answer = streamed.answer
         n_predicted = answer.completion_tokens
         if n_predicted is None or answer.prompt_tokens is None:
@@ -191,15 +190,17 @@ class EndpointServer:
 
     async def _streamed(
         self, path: str, body: Mapping[str, Any], most_tokens: int, on_tokens: Progress | None
-    ) -> Streamed[StreamedAnswer]:
-        """Stream an answer; of a busy endpoint after the wait that it asks for, which no figure includes.
+    ) -> tuple[MetricsReading | None, Streamed[StreamedAnswer]]:
+        """Return the counters before an answer, and the answer as it streamed.
 
+        Of a busy endpoint it is streamed after the wait that it asks for, which no figure includes.
         Where several requests are in flight it is not waited for: there the wait would be part of what is measured.
         """
         deadline = time.monotonic() + self._spec.request_timeout_s
         while True:
+            before = self._reading()
             try:
-                return await self._client.stream(
+                return before, await self._client.stream(
                     path,
                     body,
                     CompletionReader(most_tokens),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -105,13 +106,17 @@ def test_no_gateway_may_compress_what_is_read_as_it_comes() -> None:
     assert HttpClient("http://127.0.0.1:9")._headers["Accept-Encoding"] == "identity"
 
 
-def test_a_busy_endpoint_is_waited_for_and_the_wait_is_in_no_figure(endpoint: Endpoint, ask: Ask) -> None:
+def test_a_busy_endpoint_is_waited_for_and_the_wait_is_in_no_figure(
+    endpoint: Endpoint, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = endpoint(busy=2, retry_after="0.4")
-    server = ask(script)
+    server, requests_at_readings = ask(script), list[int]()
+    monkeypatch.setattr(server, "_reading", lambda: requests_at_readings.append(len(script.requests)))
     began = time.monotonic()
     answer = complete(server, server.render(RAW), GREEDY)
     assert answer.text == "one two three four"
     assert answer.e2e_s < time.monotonic() - began - 0.8 + 0.1
+    assert requests_at_readings == [0, 1, 2], "what others generated meanwhile is not counted as this answer's"
     assert len(script.requests) == 3
     assert any(line.startswith("2 requests were refused as busy") for line in server.attest(None).evidence)
 
@@ -121,10 +126,11 @@ def test_a_busy_endpoint_is_waited_for_and_the_wait_is_in_no_figure(endpoint: En
     [
         ("7", {"request_timeout_s": 1.0}),
         ("Fri, 31 Dec 2100 23:59:59 GMT", {}),
+        ("Mon, 01 Jan 99999999999 00:00:00 GMT", {}),
         ("soon", {}),
         ("1", {"concurrency": 2}),
     ],
-    ids=["beyond the limit", "a date beyond the limit", "no time", "its wait would be measured"],
+    ids=["beyond the limit", "a date beyond the limit", "no date", "no time", "its wait would be measured"],
 )
 def test_a_busy_endpoint_is_not_waited_for(
     endpoint: Endpoint, ask: Ask, retry_after: str, settings: dict[str, Any]
@@ -135,6 +141,11 @@ def test_a_busy_endpoint_is_not_waited_for(
         complete(server, server.render(RAW), GREEDY)
     assert f"Retry-After: {retry_after}" in str(caught.value.fix)
     assert len(script.requests) == 1
+
+
+def test_an_engine_that_benchctl_started_has_no_limit_to_raise(tmp_path: Path) -> None:
+    client = HttpClient("http://127.0.0.1:9", log_path=tmp_path / "engine.log")
+    assert "endpoint" not in str(client.refused(Reply(503, {}, b"Loading model")).fix)
 
 
 def test_no_redirect_is_followed(endpoint: Endpoint, ask: Ask, key: str) -> None:
