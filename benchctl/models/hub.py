@@ -17,7 +17,7 @@ from benchctl.models.gguf_facts import shard_names
 from benchctl.models.quantize import is_safetensors_folder
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.source import HubSource
-from benchctl.text import one_line
+from benchctl.text import one_line, plural
 
 _MAX_LISTED = 12
 _CONNECT_S = 5.0
@@ -125,7 +125,8 @@ def _only_gguf(repo: str, files: list[str], tag: str | None = None) -> str:
         listed = "\n".join(f"  hf:{repo}/{name}" for name in names[:_MAX_LISTED])
         further = f"\n  … and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
         which = "name one" if tag is None else f"{len(tagged)} of them are {one_line(tag, 40)}"
-        message, fix = f"the repository has {len(names)} GGUF files; {which}", f"One of:\n{listed}{further}"
+        count = f"{len(names)} GGUF {plural(len(names), 'file')}"
+        message, fix = f"the repository has {count}; {which}", f"One of:\n{listed}{further}"
     elif _safetensors_only(files):
         message = "the repository has safetensors and no GGUF file"
         fix = f"Make it one first: benchctl models quantize hf:{repo} --type bf16 (or another type)."

@@ -25,6 +25,8 @@ def odd_character(
         odd = match[0]
         if inside and odd in _QUOTES and start < match.start() and match.end() < end:
             continue
+        if not inside and "#" in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+            continue  # in a comment
         if odd in _DASHES and not (inside and match.start() == start + quoted):
             continue
         line = text.count("\n", 0, match.start()) + 1

@@ -43,6 +43,7 @@ NOT_A_RECIPE = {
     "a list": ("- name: a\n", 1, ""),
     "JSON that is cut": ('{"name": "a", ', 1, ""),
     "bad indentation": ("name: a\n  blocks: 3\n", 2, ""),
+    "a typographic quote in a comment": ("name: a  # “best”\n  blocks: 3\n", 2, ""),
     "a tab": ("name: a\nengine:\n\tkind: llama.cpp\n", 3, ""),
     "a tab after a colon": ("name:\tdemo\n", 1, ""),
     "JSON with tabs": ('{\n\t"name": "a"\n}\n', 2, ""),
