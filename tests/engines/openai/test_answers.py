@@ -404,7 +404,7 @@ def test_llama_servers_timings_speak_without_counters(endpoint: Endpoint, ask: A
     server = ask(script, speculation=SPECULATION)
     assert server.attest(None).state == "idle"
     answer = complete(server, server.render(RAW), GREEDY)
-    assert answer.ledger == Ledger(drafted=3, accepted=2)
+    assert answer.ledger == Ledger(drafted=3, accepted=2, verified=3)
     assert (answer.engine_prompt_s, answer.engine_decode_s) == (0.002, 0.006)
     assert script.requests[0]["cache_prompt"] is False
 
@@ -416,7 +416,7 @@ def test_what_the_shape_shows_is_added_to_what_a_recognised_server_tells(endpoin
     script.extra = {"timings": {"draft_n": 3, "draft_n_accepted": 2, "draft_by_depth": depths}}
     server = ask(script, speculation=SPECULATION)
     ledger = complete(server, server.render(RAW), GREEDY).ledger
-    assert ledger == Ledger(3, 2, 2, drafted_by_position=(2, 1), accepted_by_position=(2, 0))
+    assert ledger == Ledger(3, 2, 2, drafted_by_position=(2, 1), accepted_by_position=(2, 0), verified=3)
     script.extra = {"timings": {"predicted_n": 4}}
     assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=0, accepted=0), "it drafted before"
 

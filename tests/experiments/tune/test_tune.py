@@ -89,7 +89,7 @@ def test_a_budget_too_short_is_one_message_with_the_least(tmp_path: Path) -> Non
         (("quickstart", "--budget", "soon"), "Expected a time above 0"),
         (("quickstart", "--budget", "-5m"), "Expected a time above 0"),
         (("--resume", "x", "--type", "ngram-mod"), "A resumed search keeps its settings"),
-        (("quickstart", "--set", "concurrency=4"), "one request at a time"),
+        (("quickstart", "--set", "concurrency=[1, 4]"), "under one condition"),
         (("bundled:tiny-hybrid", "--only-arms"), "nothing to search"),
     ],
 )
