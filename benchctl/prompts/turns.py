@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from benchctl.prompts.row import Fields, RowError
 from benchctl.prompts.suite import IMAGES, Message
@@ -56,7 +56,8 @@ def message_of(turn: Fields, key: str) -> Message:
         if turn.get(name) and name in turn:
             raise RowError(f"`{key}.{name}` would not be sent: {remedy}")
     name = "value" if "content" not in turn and "value" in turn else "content"
-    content, calls = turn.get(name), turn.get("tool_calls") or None
+    content: Any = turn.get(name)
+    calls = turn.get("tool_calls") or None
     if turn.get("role", turn.get("from")) == "function_call":
         content, calls = None, _calls_in(content, f"{key}.{name}")
     further = {part: turn[part] for part in ("tool_call_id", "name", "reasoning_content") if turn.get(part)}
