@@ -202,6 +202,8 @@ class Prompt(BaseModel):
             return "`tool_choice` needs `tools` to choose from."
         if self.forces_call and not self._callable:
             return "`tool_choice` names a function that is not among `tools`."
+        if not all(isinstance(schema, dict) for schema in self._callable.values()):
+            return "`parameters` of a tool are a JSON Schema: expected a mapping."
         if self.regex is not None:
             try:
                 check_expression(self.regex)
