@@ -326,7 +326,7 @@ class ValidityCounts(Result):
     cut: int = 0
     """Cut off by `max_tokens`: neither."""
     unchecked: int = 0
-    """Of a form that is not tested: a grammar without a `regex`, or tools that were not called."""
+    """Of a form that is not tested (`benchctl.prompts.rules`), such as tools that were not called."""
 
 
 class Validity(Result):
@@ -336,7 +336,7 @@ class Validity(Result):
     counts: ValidityCounts
     baseline: ValidityCounts
     arm_alone: list[str]
-    """Prompts, by `task/prompt_idx`, at which the arm's answer is invalid in a block and the baseline's is not, …"""
+    """Prompts, by `task/prompt_idx`, at which the arm's answer is invalid in a block and the baseline's is valid, …"""
     baseline_alone: list[str]
     """… and the other way round."""
     p: float
@@ -346,7 +346,7 @@ class Validity(Result):
     broken: InvalidAnswer | None = None
     """The first of the arm alone that breaks a rule which its engine enforces."""
     first: InvalidAnswer | None = None
-    """The first invalid answer of the arm, whatever the baseline's."""
+    """The first invalid answer of the arm: of the arm alone, or where there is none whatever the baseline's."""
     logprobs: LogprobCheck | None = None
 
     @property

@@ -5,7 +5,7 @@ Verdicts on the output alone are computed of it, never a speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -65,7 +65,7 @@ def _asked_of(record: Record, arm: str) -> tuple[str, str, int]:
 
 def _complete(run: RunData, manifest: Manifest) -> list[Record]:
     """Return a run's records, with a failed one for every answer that should be there and is not."""
-    there, ended, begun = {record.key for record in run.records if record.phase == "measure"}, manifest.ended(), 1
+    there, ended = {record.key for record in run.records if record.phase == "measure"}, manifest.ended()
     begun = max(1, manifest.blocks, *(key[0] + 1 for key in there))
     error = RecordError(kind=MISSING, message="there is no record")
     return [
@@ -87,8 +87,8 @@ def pooled(runs: Sequence[RunData]) -> RunData:
     What was asked after each is part of it. Scores of another engine or model than its run's are left out.
     """
     first = runs[0]
-    for run in runs:
-        _must_be_like(run, first)
+    for number, run in enumerate(runs):
+        _must_be_like(run, first, named={earlier.name for earlier in runs[:number]})
     records, cells, prompts, block = list[Record](), list[Cell](), dict[tuple[str, int], PromptIdentity](), 0
     for run in map(with_further, runs):
         manifest = run.manifest
@@ -138,14 +138,14 @@ def _joined(
     return None if joined is None else joined.model_copy(update={"run": manifest.run})
 
 
-def _must_be_like(run: RunData, first: RunData) -> None:
-    """Raise UsageError where a run is not of the workload, engine, machine and arms of the first."""
+def _must_be_like(run: RunData, first: RunData, *, named: Collection[str]) -> None:
+    """Raise UsageError where a run is not of the workload, engine, machine and arms of the first, or was `named`."""
     ours, theirs = run.manifest, first.manifest
     fix = "Verify each alone."
     if ours is None or theirs is None or ours.machines:
         problem = "Records without a manifest, and runs on a cluster, are not judged together."
         raise UsageError(problem, where=str(run.folder), fix=fix)
-    if run is not first and ours.run == theirs.run:
+    if run.name in named:
         raise UsageError("This run is named twice.", where=str(run.folder), fix="Name each run once.")
     unlike = [
         name

@@ -213,7 +213,7 @@ class Replays(Part):
         for target in others.targets:
             same = next((own for own in self.targets if set(own.arms) & set(target.arms)), None)
             if same is None:
-                self.targets.append(target)
+                self.targets.append(target.model_copy(deep=True))
             elif (same.evidence, same.program_sha256) == (target.evidence, target.program_sha256):
                 same.arms += [name for name in target.arms if name not in same.arms]
                 have = {read.key for read in same.answers}

@@ -2,7 +2,7 @@
 
 An answer that the token limit cut off is `cut`, and invalid only where it begins an object as no JSON does. Of a form
 that cannot be tested the answer is `unchecked`: a grammar without a `regex` beside it, tools that were not called, a
-schema that cannot be read.
+schema that cannot be read or whose `pattern` Rust's engine does not take, JSON that is nested too deeply.
 A broken rule is `enforced` where an engine that keeps the constraint token by token cannot break it, whatever the
 model would say. A call of a tool that the model was free to make is the model's own text, so its faults are not; nor
 are the words of a schema (`pattern`, `maximum`, `uniqueItems`, …) that some engines leave out of their grammars.
@@ -41,6 +41,10 @@ _MOST_REFERENCES = 10_000
 _THOUGHT = "</think>"
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 """A call as the templates of Qwen, Hermes and others have it."""
+_NEGATED = re.compile(r"\\[DSW]|\[\^[^\]]*\\[dsw]")
+"""Classes that xgrammar reads in ASCII and Rust in Unicode, so that it lets pass more than matches here."""
+_MOST_DIGITS = 4_000
+"""Of a whole number; Python reads 4,300."""
 _SHOWN = 160
 """Characters of an explanation."""
 
@@ -65,7 +69,7 @@ class Rules(BaseModel):
     answer_schema: dict[str, Any] | None = None
     """JSON Schema of the whole answer."""
     regex: str | None = None
-    """What the whole answer matches; Rust's syntax."""
+    """What the whole answer matches; Rust's syntax, but that `.` may be a line break, as in xgrammar."""
     choice: tuple[str, ...] | None = None
     """The answer is one of these texts."""
     grammar: bool = False
@@ -90,7 +94,11 @@ class Rules(BaseModel):
         if passed is not None:
             return Kept("invalid", "stop", f"it has {_quoted(passed)}", enforced=True)
         try:
-            kept = self._form(text.rpartition(_THOUGHT)[2])
+            answer = text.rpartition(_THOUGHT)[2]
+            kept = self._form(answer.strip())
+            whole = () if kept.status != "invalid" or self.tools else (answer, text)
+            if any(self._form(unstripped).status == "valid" for unstripped in whole):
+                return Kept("valid")  # spaces at its ends, or the mark itself, are of the answer
         except RecursionError:
             return Kept("unchecked")
         if kept.status == "invalid" and (cut or self.stop):
@@ -101,22 +109,19 @@ class Rules(BaseModel):
         if self.tools:
             return self._calls(text.strip())
         if self.answer_schema is not None:
-            return _by_schema(text.strip(), self.answer_schema)
-        as_written = {text, text.strip()}  # white space around it may be the form's own, or follow a thought
-        if self.regex is not None:
-            try:
-                if not any(matches(f"^(?:{self.regex})$", form) for form in as_written):
-                    return Kept("invalid", "regex", f"{_quoted(text)} does not match", enforced=True)
-            except ValueError:  # `(?x)` with a comment hides what is put behind it
-                return Kept("unchecked")
-        if self.choice is not None and not as_written & set(self.choice):
+            return _by_schema(text, self.answer_schema)
+        if self.regex is not None and (kept := _by_regex(text, self.regex)).status != "valid":
+            return kept
+        if self.choice is not None and text not in self.choice:
             return Kept("invalid", "choice", f"{_quoted(text)} is none of the choices", enforced=True)
         return Kept("unchecked" if self.grammar and self.regex is None else "valid")
 
     def _calls(self, text: str) -> Kept:
         """Judge each call; an answer without any is the model's own choice unless a call was forced."""
         try:
-            calls = list(_calls_in(text, tuple(self.tools)))
+            calls = list(_calls_in(text, tuple(self.tools), bare=self.forced or '"name"' in text))
+        except (RecursionError, OverflowError):
+            return Kept("unchecked")
         except ValueError as error:
             return Kept("invalid", "call-json", _shown(str(error)), enforced=self.forced)
         if not calls:
@@ -133,16 +138,28 @@ class Rules(BaseModel):
         return Kept("valid")
 
 
+def _by_regex(text: str, regex: str) -> Kept:
+    try:
+        if matches(f"^(?s:{regex})$", text):
+            return Kept("valid")
+    except ValueError:  # such as a comment that reaches beyond its end
+        return Kept("unchecked")
+    return Kept("invalid", "regex", f"{_quoted(text)} does not match", enforced=not _NEGATED.search(regex))
+
+
 def _by_schema(text: str, schema: dict[str, Any]) -> Kept:
     try:
         value = _parsed(text)
+    except (RecursionError, OverflowError):
+        return Kept("unchecked")
     except ValueError as error:
         return Kept("invalid", "json", _shown(str(error)), enforced=True)
     return _against(value, schema)
 
 
 def _against(value: object, schema: dict[str, Any]) -> Kept:
-    """Hold a value against a JSON Schema; one that cannot be read, or refers to elsewhere, tests nothing."""
+    """Hold a value against a JSON Schema; one that cannot be read, refers to elsewhere, or has a `pattern` that
+    `matches` does not take tests nothing."""
     from jsonschema.exceptions import best_match
 
     try:
@@ -181,9 +198,8 @@ def _is_enforced(error: Any) -> bool:  # noqa: ANN401 - the library has no types
             branches[part.schema_path[0]] = branches.get(part.schema_path[0], False) or _is_enforced(part)
         return all(branches.values())
     if error.validator == "required":  # of properties that are not described nothing is in the grammar
-        return any(
-            name in error.schema.get("properties", {}) for name in error.validator_value if name not in error.instance
-        )
+        names = error.validator_value if isinstance(error.validator_value, list) else []  # draft 3 has a boolean
+        return any(name in error.schema.get("properties", {}) for name in names if name not in error.instance)
     if error.validator in ("minItems", "maxItems"):
         return "items" in error.schema and "prefixItems" not in error.schema
     return error.validator in ENFORCED
@@ -224,11 +240,14 @@ def _validator(written: str) -> tuple[Any, list[str]] | None:
     return checking(schema, registry=referencing.Registry()), followed
 
 
-def _calls_in(text: str, names: tuple[str, ...]) -> Iterator[tuple[object, object]]:
+def _calls_in(text: str, names: tuple[str, ...], *, bare: bool) -> Iterator[tuple[object, object]]:
     """Yield (name, arguments) of every call: between marks, as the whole answer, or as endpoints' calls are kept, which
-    is a name with its arguments behind it. Raises ValueError for a call that is no JSON."""
+    is a name with its arguments behind it. `bare`: whether an answer that begins as JSON is a call.
+
+    Raises ValueError for a call that is no JSON, RecursionError and OverflowError for JSON that is not read.
+    """
     blocks = [block.strip() for block in _CALL.findall(text)]
-    if blocks or text[:1] in ("{", "["):
+    if blocks or (bare and text[:1] in ("{", "[")):
         for block in blocks or [text]:
             value = _parsed(block)
             for call in value if isinstance(value, list) else [value]:
@@ -238,7 +257,7 @@ def _calls_in(text: str, names: tuple[str, ...]) -> Iterator[tuple[object, objec
     begins = re.compile(rf"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})(?=\{{)")
     call = begins.search(text)
     while call is not None:
-        arguments, end = json.JSONDecoder().raw_decode(text, call.end())
+        arguments, end = json.JSONDecoder(parse_int=_integer).raw_decode(text, call.end())
         yield call[1], arguments
         call = begins.search(text, end)
 
@@ -249,8 +268,8 @@ def _arguments(value: object) -> object:
 
 
 def _parsed(text: str) -> object:
-    """Parse JSON. Raises ValueError, also for NaN."""
-    return json.loads(text, parse_constant=_refuse)
+    """Parse JSON. Raises ValueError, also for NaN, RecursionError and OverflowError."""
+    return json.loads(text, parse_constant=_refuse, parse_int=_integer)
 
 
 def _begins_json(text: str) -> bool:
@@ -262,12 +281,18 @@ def _begins_json(text: str) -> bool:
     if not text.startswith("{"):
         return True
     try:
-        json.JSONDecoder(strict=False).raw_decode(text)
+        json.JSONDecoder(strict=False, parse_int=_integer).raw_decode(text)
     except json.JSONDecodeError as error:
         return error.pos >= len(text) - 1 or error.msg.startswith(("Unterminated string", "Invalid \\"))
-    except (RecursionError, ValueError):  # nested too deeply, or a number too long to read
+    except (RecursionError, OverflowError):
         pass
     return True
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise OverflowError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _refuse(constant: str) -> object:

@@ -304,6 +304,7 @@ def _identical(values: dict[str, Any], _: Losslessness) -> str:
     prompts, by_text, blocks, degenerate = (values[name] for name in ("prompts", "without_ids", "blocks", "degenerate"))
     equal = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
     times = f"in each of {blocks} blocks" if blocks > 1 else "in the one block measured"
+    times += " (those asked afterwards once)" if values.get("further") else ""
     return (
         f"{prompts} of {_prompts(prompts)} got the target's own answer, by {equal}, {times}; of prompts like these "
         f"at most {100 * values['limit']:.2g} % get a different one (95 % limit)."

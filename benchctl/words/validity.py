@@ -74,7 +74,7 @@ def note(rows: Sequence[Validity]) -> str:
         return ""
     sentences = [
         "Cut: ended by max_tokens, so neither valid nor invalid.",
-        "Not checked: a grammar without a regex beside it, or tools that were not called.",
+        "Not checked: a grammar without a regex beside it, tools that were not called, a schema that cannot be tested.",
     ]
     if any(row.logprobs is not None and row.logprobs.wrong for row in rows):
         sentences.append("Log probabilities that are absent or exactly 0 are a fault of the server's, not of the text.")

@@ -194,6 +194,15 @@ WRONG: dict[str, tuple[object, str]] = {
         changed(kind="raw", tasks={"code": [{"prompt": "x", "tools": [{"type": "function"}]}]}),
         "suite.json: tasks.code[0]: `tools` needs `messages`: it belongs to a chat.",
     ),
+    "parameters that are no schema": (
+        with_prompt(
+            {
+                "messages": [{"role": "user", "content": "x"}],
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}],
+            }
+        ),
+        "suite.json: tasks.code[1]: the `parameters` of a tool are no JSON Schema: expected an object.",
+    ),
     "tools that are none": (
         with_prompt({"messages": [{"role": "user", "content": "x"}], "tools": [5]}),
         "suite.json: tasks.code[1].tools[0]: expected a mapping, got 5.",

@@ -13,6 +13,7 @@ from benchctl.analysis.answers import common_length
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, Reason, because
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.judge.noise import (
+    SECOND_ROUND,
     TAUS,
     Noise,
     Places,
@@ -112,7 +113,8 @@ def _audit(
     }
     if lacking is None:
         level = AUDIT_LEVEL / 2 / tests
-        hazard = hazard_test(noise, places)
+        rounds = max(SECOND_ROUND, math.ceil(2 / level))  # with fewer no p-value is below the level
+        hazard = hazard_test(noise, places, rounds=rounds)
         reached = places.at(places.reached)
         floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
         proposed = PROPOSED if arm.rejecting is None else arm.rejecting

@@ -120,10 +120,12 @@ def find_controls(
     names: Sequence[str],
     scores: Mapping[str | None, TargetScores | None],
     audits: Mapping[str, ArmAudit],
+    *,
+    times_asked: int = 0,
 ) -> dict[str, ControlTest]:
     """Return the test of every named arm that has answers which scores do not decide; levels hold for all.
 
-    `scores`: by part of the run.
+    `scores`: by part of the run; `times_asked`: how often further prompts were asked, as `audit_parts` has it.
     """
     results: dict[str, ControlTest] = {}
     for condition in conditions:
@@ -143,8 +145,9 @@ def find_controls(
         test = results[name]
         count = test.arms_answers, test.controls_answers
         differs_alone = float(by_class(count[::-1], count[0])[-1]) if test.against == "noise" else 0.5
-        chance = power(test.tested, differs_alone, AUDIT_LEVEL / 2 / len(tests) / test.tests)
-        results[name] = test.model_copy(update={"p_adjusted": adjusted, "power": chance})
+        chance = power(test.tested, differs_alone, AUDIT_LEVEL / 2 / len(tests) / 2**times_asked / test.tests)
+        p_adjusted = min(1.0, adjusted * 2**times_asked)
+        results[name] = test.model_copy(update={"p_adjusted": p_adjusted, "power": chance})
     return results
 
 

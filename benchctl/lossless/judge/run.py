@@ -94,7 +94,8 @@ def _judge(
     times_asked = manifest.further.times if manifest and manifest.further else 0
     audits = audit_parts(selections, reason=reason, nats=stated_nats(manifest), times_asked=times_asked)
     processes = by_process(record for condition in conditions for record in condition.group.run.records)
-    controls = find_controls(conditions, names, scores, audits)
+    controls = find_controls(conditions, names, scores, audits, times_asked=times_asked)
+    validities = find_validity([(condition.frame, condition.compared) for condition in conditions])
     verdicts = {}
     for condition in conditions:
         frame = condition.frame
@@ -104,7 +105,6 @@ def _judge(
             evidence = find_evidence(condition.group.run, frame.arms[frame.baseline])
         unscored = None if reason in (NOT_VERIFIED, NOT_SCORED) else reason
         evidence = replace(evidence, audits=audits, replays=replays, controls=controls, unscored=unscored)
-        validities = find_validity(frame, condition.compared)
         for arm in condition.compared:
             if frame.arms[arm] in names:
                 of_arm, validity = condition.of(arm), validities.get(frame.arms[arm])

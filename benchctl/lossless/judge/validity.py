@@ -1,8 +1,9 @@
 """Whether answers keep the form that their requests ask for: each alone, then beside the baseline's.
 
 An answer of the arm that is invalid where the target alone is valid is a violation by itself where the rule is one that
-the engine enforces token by token: no rounding makes it break. Of other rules, such as the arguments of a call that the
-model was free to make, the number of prompts counts: McNemar's exact test.
+the engine enforces token by token: no rounding makes it break. An engine does not enforce what the target alone breaks.
+Of other rules, such as the arguments of a call that the model was free to make, the number of prompts counts: McNemar's
+exact test.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import InvalidAnswer, LogprobCheck, Validity, ValidityCounts, because
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.analysis.statistics import holm
+from benchctl.data.counts import steps_contradiction
 from benchctl.data.record import Record
 from benchctl.lossless.judge.replay import find_step
 from benchctl.prompts.rules import Kept, Rules
@@ -24,20 +26,25 @@ CERTAIN = 0.01
 Judged = tuple[Record, Kept]
 
 
-def find_validity(frame: Frame, arms: Sequence[int]) -> dict[str, Validity]:
-    """Judge the answers of arms; nothing where no request asks for a form."""
+def find_validity(conditions: Sequence[tuple[Frame, Sequence[int]]]) -> dict[str, Validity]:
+    """Judge the answers of the arms of every condition; levels hold for all. Nothing where no request asks for a
+    form."""
+    rows = [row for frame, arms in conditions for row in _of_condition(frame, arms)]
+    adjusted = holm([row.p for row in rows])
+    return {row.arm: row.model_copy(update={"p_adjusted": p}) for row, p in zip(rows, adjusted, strict=True)}
+
+
+def _of_condition(frame: Frame, arms: Sequence[int]) -> list[Validity]:
     rules = {(item.task, item.prompt_idx): item.rules for item in (frame.manifest.prompts if frame.manifest else ())}
     by_prompt = [rules.get(prompt) for prompt in frame.prompts]
     if not any(by_prompt):
-        return {}
+        return []
     theirs = _judge(frame, frame.baseline, by_prompt)
     listing = [prompt for prompt, rule in enumerate(by_prompt) if rule is not None and rule.logprobs]
-    rows = [
+    return [
         _compare(frame, arm, _judge(frame, arm, by_prompt), theirs, _logprobs(_pairs(frame, arm, listing)))
         for arm in arms
     ]
-    adjusted = holm([row.p for row in rows])
-    return {row.arm: row.model_copy(update={"p_adjusted": p}) for row, p in zip(rows, adjusted, strict=True)}
 
 
 def _judge(frame: Frame, arm: int, rules: Sequence[Rules | None]) -> dict[tuple[int, int], Judged]:
@@ -63,7 +70,11 @@ def _compare(
     from scipy.stats import binomtest
 
     invalid = [_invalid(frame, cell, judged, theirs.get(cell)) for cell, judged in ours.items() if _is_invalid(judged)]
-    discordant = [cell for cell in ours.keys() & theirs.keys() if _is_invalid(ours[cell]) != _is_invalid(theirs[cell])]
+    discordant = [
+        cell
+        for cell in ours.keys() & theirs.keys()
+        if {ours[cell][1].status, theirs[cell][1].status} == {"valid", "invalid"}
+    ]
     by_side: dict[bool, set[int]] = defaultdict(set)
     for prompt, block in discordant:
         by_side[_is_invalid(ours[prompt, block])].add(prompt)
@@ -72,10 +83,9 @@ def _compare(
     names = [f"{task}/{index}" for task, index in frame.prompts]
     differing = len(of_arm) + len(of_baseline)
     p = float(binomtest(len(of_arm), differing, alternative="greater").pvalue) if differing else 1.0
-    valid = {
-        (*frame.prompts[prompt], block) for (prompt, block), judged in theirs.items() if judged[1].status == "valid"
-    }
-    broken = (row for row in invalid if row.enforced and (row.task, row.prompt_idx, row.block) in valid)
+    cells = {(*frame.prompts[prompt], block) for prompt, block in discordant}
+    alone = [row for row in invalid if (row.task, row.prompt_idx, row.block) in cells]
+    not_enforced = {kept.code for _, kept in theirs.values() if kept.enforced}
     return Validity(
         arm=frame.arms[arm],
         counts=_counts(ours),
@@ -83,8 +93,8 @@ def _compare(
         arm_alone=[names[prompt] for prompt in of_arm],
         baseline_alone=[names[prompt] for prompt in of_baseline],
         p=p,
-        broken=next(broken, None),
-        first=next(iter(invalid), None),
+        broken=next((row for row in alone if row.enforced and row.code not in not_enforced), None),
+        first=next(iter([*alone, *invalid]), None),
         logprobs=logprobs,
     )
 
@@ -112,10 +122,16 @@ def _invalid(frame: Frame, cell: tuple[int, int], judged: Judged, baseline: Judg
         return answer
     index = common_length(record.token_ids, baseline[0].token_ids)
     place: dict[str, object] = {"index": index}
-    if record.target_steps is not None and index < len(record.token_ids):
-        step, _, draft = find_step(record.target_steps, index)
+    steps, count = record.target_steps, len(record.token_ids)
+    if steps is not None and index < count and _brings(steps, count):
+        step, _, draft = find_step(steps, index)
         place |= {"step": step, "draft": draft}
     return answer.model_copy(update=place)
+
+
+def _brings(steps: Sequence[Sequence[int]], tokens: int) -> bool:
+    """Whether steps bring so many tokens, whatever the counters are."""
+    return steps_contradiction(steps, tokens=tokens, drafted=None, accepted=None, rounds=None) is None
 
 
 def _pairs(frame: Frame, arm: int, prompts: Sequence[int]) -> list[tuple[Record, Record]]:

@@ -76,6 +76,7 @@ def judge_arm(
     replayed = evidence.replays.get(frame.arms[arm])
     deviations = replayed.deviations if replayed is not None else {}
     asked = frame.asked(arm)
+    later = int((asked & frame.further).sum())
     comparisons = [
         _identical(frame, arm, number)
         if plain[number] and prompt not in deviations
@@ -107,7 +108,7 @@ def judge_arm(
         lacking = None if power or exact else _power_lacking(frame, arm, evidence)
         fields = {
             "verdict": "identical",
-            "reasons": (_identical_throughout(frame, comparisons, limit), *_promised(frame, arm)),
+            "reasons": (_identical_throughout(frame, comparisons, limit, later), *_promised(frame, arm)),
             "differing_limit": limit,
             "noise": _noise(frame, arm, comparisons, evidence),
             "power": power,
@@ -116,7 +117,7 @@ def judge_arm(
     else:
         fields["reasons"] = (because("undetermined", prompts=total, lost_lines=lost_lines), *by_replay)
     fields["replay"] = replay
-    if later := int((asked & frame.further).sum()):
+    if later:
         fields["reasons"] = (*fields["reasons"], because("further", prompts=total - later, further=later))
     return Losslessness.model_validate(
         {"arm": frame.arms[arm], "counts": dict(sorted(counts.items())), "comparisons": comparisons, **fields}
@@ -153,7 +154,7 @@ def _promised(frame: Frame, arm: int) -> tuple[Reason, ...]:
     return () if setting is None else (because("batch-invariant", setting=setting),)
 
 
-def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: float) -> Reason:
+def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: float, further: int) -> Reason:
     degenerate = sum(any(item.code == "degenerate-alike" for item in answer.reasons) for answer in comparisons)
     return because(
         "identical",
@@ -162,6 +163,7 @@ def _identical_throughout(frame: Frame, comparisons: list[Comparison], limit: fl
         blocks=frame.run_blocks,
         degenerate=degenerate,
         limit=limit,
+        **({"further": further} if further else {}),
     )
 
 

@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 def width_groups(frame: Frame, judged: Losslessness) -> Reason | None:
     """Return which arms have the answers of this one and which do not, and its first difference from the baseline.
 
-    `None` where no answer differs by a token.
+    By the prompts that every arm was asked. `None` where none of their answers differs by a token.
     """
+    everywhere = np.logical_and.reduce([frame.asked(number) for number in range(len(frame.arms))])
+    prompts = {key for key, asked in zip(frame.prompts, everywhere.tolist(), strict=True) if asked}
     divergences = [
         (divergence.index, row)
         for row in judged.comparisons
+        if (row.task, row.prompt_idx) in prompts
         for divergence in row.divergences
         if divergence.unit == "token"
     ]
     if not divergences:
         return None
     index, row = min(divergences, key=itemgetter(0))
-    everywhere = np.logical_and.reduce([frame.asked(number) for number in range(len(frame.arms))])
     answers = {name: _answers(frame, number, everywhere) for number, name in enumerate(frame.arms)}
     groups: dict[bool, list[str]] = {True: [], False: []}
     for number, name in enumerate(frame.arms):

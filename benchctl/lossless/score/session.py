@@ -158,7 +158,7 @@ def verify_pooled(runs: Sequence[RunData], request: Request) -> tuple[RunData, V
     `verify`.
     """
     pooled(runs)
-    failures = [] if request.depth == "off" else [verify(run, request).failure for run in runs]
+    failures = [verify(run, request).failure for run in runs]
     together = pooled([open_run(run.folder) for run in runs])
     outputs = OutputComparison(together, baseline=request.baseline, arms=request.arms)
     verdicts = outputs.verdicts(reason={"off": UNSCORED_OFFLINE}.get(request.depth, NOT_SCORED))

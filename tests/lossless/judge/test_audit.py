@@ -223,6 +223,8 @@ def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(r
     judged = verdicts(run, scored)["spec"]
     assert judged.verdict == "violation"
     assert judged.audit is not None and judged.audit.p_adjusted is not None and judged.audit.p_adjusted < 0.005
+    often = audit_parts([(scored, select_answers(OutputComparison(run).parts))], times_asked=7)["spec"]
+    assert often.p_adjusted is not None and often.p_adjusted < 0.005, "simulated often enough for its level"
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,5 @@ def test_on_a_target_without_noise_the_baseline_repeated_is_a_control(
     if against:  # both of the arm's answers, or both of the baseline's: 2 of the C(4, 2) choices
         assert test.p == pytest.approx(3.0**-12)
         assert test.violates
+        again = find_controls(conditions_of(run), ["faulty"], {None: target_scores}, {}, times_asked=3)["faulty"]
+        assert again.p_adjusted == pytest.approx(8 * 3.0**-12), "a test each time that prompts were asked"

@@ -17,6 +17,7 @@ from benchctl.data.scores import Replays, ReplayTarget
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.lossless.score.session import Request, verify_pooled
 from tests.analysis.conftest import build_manifest, build_record
 from tests.lossless.judge.test_replay import DIFFERING, OTHER, replayed, speculating
 from tests.lossless.replayed import codes, scores
@@ -71,6 +72,7 @@ def test_what_was_asked_afterwards_is_evidence_on_the_output_and_no_speed() -> N
     assert "1 prompt of the run and 2 asked afterwards" in verdicts["spec"].reason
     assert "further" not in codes(verdicts["other"]) and len(verdicts["other"].comparisons) == 1
     assert [judged(sound)["spec"].verdict, judged(run_of([]))["spec"].verdict] == ["exact", "identical"]
+    assert "widths" not in codes(judged(sound)["spec"]), "no other arm was asked where it differs"
     assert sound.manifest is not None
     of_run = replace(sound, further=(), manifest=sound.manifest.model_copy(update={"further": None}))
     with_more, alone = analyse_run(sound), analyse_run(of_run)
@@ -83,9 +85,9 @@ def test_a_prompt_that_the_baseline_could_not_answer_is_no_evidence_and_one_that
     refused = [asked("baseline", 1), asked("spec", 1), asked("baseline", 2, error=error), asked("spec", 2)]
     assert len(judged(run_of(refused))["spec"].comparisons) == 2
     blank = [asked(name, 1, text=" ") for name in ("baseline", "spec")]
-    assert judged(run_of(blank))["spec"].counts == {"identical": 2}, (
-        "not asked in the run's own block, and so not missing"
-    )
+    equal = judged(run_of(blank))["spec"]
+    assert equal.counts == {"identical": 2}, "not asked in the run's own block, and so not missing"
+    assert "in the one block measured (those asked afterwards once)" in equal.reason
     failed = judged(run_of([asked("baseline", 1), asked("spec", 1, error=error)]))["spec"]
     assert (failed.verdict, failed.counts) == ("undetermined", {"identical": 1, "undetermined": 1})
 
@@ -105,6 +107,10 @@ def test_runs_of_one_workload_are_judged_together() -> None:
     assert {name: row.verdict for name, row in together.items()} == {"spec": "violation", "other": "identical"}
     assert together["other"].comparisons[0].blocks_compared == 2
     assert together["other"].replay is not None and together["other"].replay.exact
+    with pytest.raises(UsageError, match="named twice"):
+        pooled([first, second, second])
+    with pytest.raises(UsageError, match="no arm 'typo'"):
+        verify_pooled([first, second], Request(arms=["typo"], depth="off"))
 
 
 @pytest.mark.parametrize(
