@@ -58,7 +58,7 @@ def test_groups_are_measured_verified_and_reported_in_one_run(tmp_path: Path) ->
     assert verdicts == dict.fromkeys(("spec-d_small-kv_f16", "spec-d_small-kv_q8_0"), "identical")
     assert run("report", "--no-figures", cwd=tmp_path).returncode == 0
     (report,) = (tmp_path / "reports" / "small").iterdir()
-    assert "- cache_type f16 (" in (report / "report.md").read_text()
+    assert "- cache_type f16: " in (report / "report.md").read_text()
     repeated = run("run", "--resume", folder, "--dry-run", "--json", cwd=tmp_path)
     assert json.loads(repeated.stdout)["cells"] == []
 

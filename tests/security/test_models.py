@@ -53,6 +53,7 @@ def with_tokenizer(reference: str, module: str, mark: Path) -> Path:
     [("mod.Tok", "model/mod.py"), ("code--mod.Tok", "code/mod.py"), ("{folder}/code/mod.Tok", "code/mod.py")],
     ids=["in the model", "beside it", "by its path"],
 )
+@pytest.mark.torch
 def test_the_converter_runs_a_models_code_only_with_trust(home: Path, reference: str, module: str) -> None:
     """In the model's folder, or where its configuration leads: transformers takes a folder of the working one, too."""
     mark = home / "mark"
