@@ -107,7 +107,7 @@ class Rules(BaseModel):
 
     def _form(self, text: str) -> Kept:
         if self.tools:
-            return self._calls(text.strip())
+            return self._calls(text)
         if self.answer_schema is not None:
             return _by_schema(text, self.answer_schema)
         if self.regex is not None and (kept := _by_regex(text, self.regex)).status != "valid":
