@@ -101,6 +101,16 @@ class LaunchedServer:
         """The engine's last log lines, oldest first, cleaned."""
         return log_tail(self._log_path, lines)
 
+    @property
+    def slots(self) -> int | None:
+        """Return nothing: most engines do not report how many requests they answer at a time."""
+        return None
+
+    @property
+    def slot_context(self) -> int | None:
+        """The context that the engine was told, where no slots divide it."""
+        return self.context
+
     def memory_report(self) -> MemoryReport:
         """Return nothing: most engines' logs report neither."""
         return MemoryReport()

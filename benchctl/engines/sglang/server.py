@@ -108,16 +108,6 @@ class SglangServer(LaunchedServer):
         self._cached += cached or 0
         return replace(completed(streamed, ledger), cached_tokens=cached)
 
-    @property
-    def slots(self) -> int | None:
-        """How many requests it answers at a time is not read."""
-        return None
-
-    @property
-    def slot_context(self) -> int | None:
-        """As it was told."""
-        return self.context
-
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt that may share cached tokens with others, or none (`extra_key`); SGLang has no slots."""
         return prompt if cached else replace(prompt, settings=prompt.settings | {"extra_key": uuid.uuid4().hex})

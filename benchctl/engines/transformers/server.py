@@ -199,11 +199,6 @@ class TransformersServer(LaunchedServer):
     slots = 1
     """It answers one request at a time."""
 
-    @property
-    def slot_context(self) -> int | None:
-        """As it was told."""
-        return self.context
-
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return the prompt: there is neither a cache nor a slot."""
         return prompt

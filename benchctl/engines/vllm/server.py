@@ -142,16 +142,6 @@ class VllmServer(LaunchedServer):
             engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
         )
 
-    @property
-    def slots(self) -> int | None:
-        """It does not report how many requests it decodes at a time."""
-        return None
-
-    @property
-    def slot_context(self) -> int | None:
-        """As it was told."""
-        return self.context
-
     def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
         """Return a prompt that may share cached blocks with others, or none; vLLM has no slots."""
         return prompt if cached else replace(prompt, settings=prompt.settings | {"cache_salt": uuid.uuid4().hex})
