@@ -201,8 +201,8 @@ class _Cell:
         )
         tested = adjusted <= test.level
         unscored = any(item.against == "first" and (item.gap is None or limit is None) for item in self._of_arm)
-        missed = 0 if limit is None else self._scorable()
-        blind = missed > 0 and all(item.gap is None for item in self._of_arm)
+        scored, missed = (0, 0) if limit is None else self._scored()
+        blind = missed > scored
         suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone) or blind
         listed_faults = {row.lacks: row.sentence for row in test.faults if row.lacks and self._name in row.arms}
         explained = {item.code for item in invalid} & listed_faults.keys()
@@ -244,9 +244,10 @@ class _Cell:
             shown=next(iter(far), None) or (next(iter(self._of_arm), None) if tested or suspect else None),
         )
 
-    def _scorable(self) -> int:
-        """Return how many answers diverge from the control's at a token of each, and were not scored."""
-        return sum(item.against == "control" and item.gap is None and None not in item.tokens for item in self._of_arm)
+    def _scored(self) -> tuple[int, int]:
+        """Return how many answers that diverge from the control's at a token of each were scored, and were not."""
+        gaps = [item.gap for item in self._of_arm if item.against == "control" and None not in item.tokens]
+        return len(gaps) - gaps.count(None), gaps.count(None)
 
     def _failures(self) -> Iterator[str]:
         for request in self._requests:

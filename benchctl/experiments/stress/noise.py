@@ -39,11 +39,11 @@ async def measure_noise(
     async def answers(*, cached: bool, clients: int = 1) -> list[list[ListedToken] | None]:
         free = asyncio.Semaphore(clients)
 
-        async def one(prompt: Rendered) -> list[ListedToken] | None:
+        async def answer(prompt: Rendered) -> list[ListedToken] | None:
             async with free:
                 return await server.listed(server.in_use(prompt, cached=cached), sampling, LIKELIEST)
 
-        return list(await asyncio.gather(*map(one, prompts)))
+        return list(await asyncio.gather(*map(answer, prompts)))
 
     cold = await answers(cached=False)
     if None in cold:
@@ -57,5 +57,5 @@ async def measure_noise(
         name: [move for pair in zip(cold, state, strict=True) for move in moved(*(side or [] for side in pair))]
         for name, state in states.items()
     }
-    known = {name: max(values) for name, values in moves.items() if values}
-    return known, min((len(moves[name]) for name in known), default=0)
+    largest = {name: max(values) for name, values in moves.items() if values}
+    return largest, min((len(moves[name]) for name in largest), default=0)

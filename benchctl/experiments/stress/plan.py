@@ -26,6 +26,8 @@ PRESSURE: tuple[ScenarioName, ...] = ("completions", *get_args(Pressure))
 SCENARIOS: tuple[ScenarioName, ...] = (*USUAL, "cancel", "long", *PRESSURE)
 PASSAGE = 1200
 """Characters of a passage that is longer than two blocks of a cache."""
+CUT = 6
+"""Tokens of an answer that is cut: a lookup copies more than that, and what it copies past the cut is rejected."""
 CLIENTS = 4
 """Requests in flight in a crowd; llama-server has so many slots by default."""
 SCHEMA: dict[str, Any] = {
@@ -205,6 +207,13 @@ class Planner:
         room = PASSAGE if context is None else min(PASSAGE, int(self._material.token_chars * (context - rest)))
         return self._prompt(index) if index % 2 or room < PASSAGE / 4 else (self._part(index, room),)
 
+    def _asked_again(self, cut: Request) -> tuple[Turn, ...]:
+        """Return a conversation that asks once more what got an answer of `CUT` tokens.
+
+        n-grams draft where an answer repeats what was said, which short answers seldom do: they repeat the cut answer.
+        """
+        return (*cut.turns, Turn(role="assistant", answer_of=cut.id), Turn(text=cut.turns[-1].text))
+
     def _branch(self, prompt: tuple[Turn, ...], index: int) -> tuple[Turn, ...]:
         """Return a prompt that begins as another one does."""
         *head, last = prompt
@@ -220,4 +229,4 @@ class Planner:
 
     @property
     def _tokens(self) -> int:
-        return 32 if self._size > 0.5 else 24
+        return 32 if self._size > 0.5 else 24 if self._size > 0.15 else 16

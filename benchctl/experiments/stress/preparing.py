@@ -1,28 +1,17 @@
-"""What a stress test starts with: its recipe, how engines are started, the texts, and a plan that fits the budget."""
+"""What a stress test starts with: its recipe, how engines are started, and the texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchctl.engines.base import EngineInUse, Launch
 from benchctl.errors import UsageError
-from benchctl.experiments.stress.plan import Material, Plan, Request, ScenarioName, turns_of
-from benchctl.experiments.stress.scenarios import make_plan
+from benchctl.experiments.stress.plan import Material, ScenarioName, turns_of
 from benchctl.measurement.plan import by_turns
 from benchctl.measurement.prepare import Prepared
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.schema import Recipe
-
-SIZES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)
-"""Shares of the full plan; the largest that fits the budget is taken."""
-READ_CHARS, READ_TOKENS = 1500, 9.6
-"""Where it is not measured, reading so many characters is taken to last as long as so many tokens of a short answer."""
-SLACK = 0.85
-"""The share of the time that a plan may need by this reckoning."""
-ARM_COST = 1.5
-"""Time of an arm's answer over the control's, as it is planned with."""
 
 
 @dataclass(frozen=True)
@@ -78,35 +67,6 @@ def inapplicable(prepared: Prepared, settings: StressSettings) -> dict[str, str]
         if name in settings.named or len(reasons) == len(settings.scenarios):
             raise UsageError(f"There is no {name} with this engine: {reason}.", where="--only", fix="Leave it out.")
     return reasons
-
-
-def largest_plan(
-    scenarios: Sequence[ScenarioName], seed: int, material: Material, arms: int, cost: Cost, left_s: float
-) -> Plan:
-    """Return the largest plan that fits into `left_s` seconds, else the smallest there is."""
-    for size in SIZES:
-        plan = make_plan(scenarios, seed, size, material)
-        answers_s = sum(cost.answer_s(request) for process in plan.processes for request in process.requests)
-        if cost.startup_s * len(plan.processes) * (1 + arms) + answers_s * (1 + ARM_COST * arms) <= SLACK * left_s:
-            break
-    return plan
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What the control takes, in seconds."""
-
-    startup_s: float
-    token_s: float
-    """For a token of its short answers, reading included."""
-    read_s: float | None = None
-    """For reading `READ_CHARS` characters; `None`: not measured."""
-
-    def answer_s(self, request: Request) -> float:
-        """Return what a request takes: reading its prompt, and decoding."""
-        chars = sum(len(turn.text) for turn in request.turns)
-        read_s = READ_TOKENS * self.token_s if self.read_s is None else self.read_s
-        return max(READ_TOKENS * self.token_s, read_s * chars / READ_CHARS) + 0.7 * request.tokens * self.token_s
 
 
 def material_of(prepared: Prepared) -> Material:

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchctl.experiments.stress.plan import (
     CLIENTS,
+    CUT,
     PRESSURE,
     Material,
     Plan,
@@ -36,25 +37,27 @@ class Scenarios(Planner):
     """The scenarios that need no more than the engine's own defaults."""
 
     def canary(self) -> Iterator[ProcessPlan]:
-        """Yield the same prompts before and after others, in one process."""
-        prompts, tokens = range(self._scaled(24, 5)), self._tokens
+        """Yield the same prompts before and after others, in one process; every third ends a conversation."""
+        prompts = [self._prompt(i) for i in range(self._scaled(24, 4))]
+        cut = {i: self._request("canary", prompts[i], CUT, f"cut {i}") for i in range(1, len(prompts), 3)}
+        prompts = [self._asked_again(cut[i]) if i in cut else prompt for i, prompt in enumerate(prompts)]
 
         def ask_all() -> Wave:
-            return Wave(
-                requests=tuple(self._request("canary", self._prompt(i), tokens, f"prompt {i}") for i in prompts)
-            )
+            asked = (self._request("canary", turns, self._tokens, f"prompt {i}") for i, turns in enumerate(prompts))
+            return Wave(requests=tuple(asked))
 
         def load(first: int, count: int) -> Wave:
             others = (self._request("canary", [self._load(first + i)], 16) for i in range(count))
             return Wave(requests=tuple(others))
 
-        waves = (ask_all(), load(0, 2 * len(prompts)), ask_all())
+        others = load(0, len(prompts) if self._size < 0.3 else 2 * len(prompts))
+        waves = (Wave(requests=tuple(cut.values())), ask_all(), others, ask_all())
         yield ProcessPlan(scenario="canary", name="canary", waves=waves)
 
     def cache(self) -> Iterator[ProcessPlan]:
         """Yield prompts that share a beginning with what the cache holds, and the same without a cache."""
         requests, clean = [], []
-        for i in range(self._scaled(6, 2)):
+        for i in range(self._scaled(6, 1)):
             tokens = self._tokens
             prompt = self._opening(i, 3 * tokens + MARGIN)
 
@@ -62,8 +65,9 @@ class Scenarios(Planner):
                 return self._request("cache", turns, tokens, f"{unit} {i}", **more)
 
             first = ask("prompt", prompt)
+            cut = ask("cut", prompt, CUT)
             answered = Turn(role="assistant", answer_of=first.id)
-            longer = (*prompt, answered, self._load(i + 1))
+            longer = self._asked_again(cut) if i % 2 else (*prompt, answered, self._load(i + 1))
             variants: list[tuple[str, tuple[Turn, ...], dict[str, Any]]] = [
                 ("branch", self._branch(prompt, i), {}),
                 ("prompt", prompt, {}),
@@ -74,7 +78,12 @@ class Scenarios(Planner):
                 ("within", prompt, {"half_answer_of": first.id}),
                 ("prompt", prompt, {}),
             ]
-            requests += [first, ask("prompt", prompt), *(ask(unit, turns, **more) for unit, turns, more in variants)]
+            requests += [
+                first,
+                cut,
+                ask("prompt", prompt),
+                *(ask(unit, turns, **more) for unit, turns, more in variants),
+            ]
             clean += [ask(unit, turns, cached=False, **more) for unit, turns, more in variants if unit != "prompt"]
         yield ProcessPlan(scenario="cache", name="cache", waves=(Wave(requests=tuple(requests)),))
         yield ProcessPlan(scenario="cache", name="cache clean", waves=(Wave(requests=tuple(clean)),))
@@ -85,7 +94,7 @@ class Scenarios(Planner):
         Batches of unequal widths need answers of unequal lengths, and short prompts that arrive while a long answer
         runs. The prompts are shipped ones, of whose drafts more are rejected.
         """
-        for number in range(self._scaled(4, 2)):
+        for number in range(self._scaled(4, 1)):
             rng = random.Random(f"{self._seed} crowd {number}")  # noqa: S311 - a plan, no secret
             slots = rng.sample(range(CLIENTS), CLIENTS)
             first_use = [self._request("crowd", [Turn(text="Hello.")], 4, slot=slot) for slot in slots]
@@ -114,7 +123,7 @@ class Scenarios(Planner):
     def sessions(self) -> Iterator[ProcessPlan]:
         """Yield conversations in turn, and every turn again without a cache in a process of its own."""
         rng = random.Random(f"{self._seed} sessions")  # noqa: S311 - a plan, no secret
-        turns = range(self._scaled(5, 3))
+        turns = range(self._scaled(5, 2))
         rest = len(turns) * (self._tokens + 2 * MARGIN)
         histories = {i: [*self._opening(i, rest)] for i in range(self._scaled(4, 2))}
         waves, clean = [], []
@@ -134,21 +143,27 @@ class Scenarios(Planner):
     def constraint(self) -> Iterator[ProcessPlan]:
         """Yield answers by a schema, up to a stop string and with log probabilities, among plain ones."""
         waves = []
-        for i in range(self._scaled(6, 2)):
+        tokens = self._tokens * 3 // 2
+        for i in range(self._scaled(6, 1)):
 
             def ask(tokens: int, unit: str | None = None, i: int = i, **more: Any) -> Request:  # noqa: ANN401
                 return self._request("constraint", self._prompt(i), tokens, unit, **more)
 
-            plain = ask(48, f"prompt {i}")
+            plain, cut = ask(tokens, f"prompt {i}"), ask(CUT, f"cut {i}", by_schema=True)
+            again = cut.turns if i % 2 else self._asked_again(cut)
+
+            def by_schema(i: int = i, turns: Sequence[Turn] = again) -> Request:
+                return self._request("constraint", turns, 2 * tokens, f"schema {i}", by_schema=True)
+
             stops = [Stop(answer_of=plain.id, start=start, length=length) for start, length in ((0.3, 3), (0.6, 6))]
             constrained = [
-                ask(96, f"schema {i}", by_schema=True),
-                *(ask(48, stop=stop) for stop in stops),
-                ask(24, listed=True),
-                ask(48, f"prompt {i}"),
-                ask(96, f"schema {i}", by_schema=True),
+                by_schema(),
+                *(ask(tokens, stop=stop) for stop in stops),
+                ask(tokens // 2, listed=True),
+                ask(tokens, f"prompt {i}"),
+                by_schema(),
             ]
-            waves += [Wave(requests=(plain,)), Wave(requests=tuple(constrained))]
+            waves += [Wave(requests=(plain, cut)), Wave(requests=tuple(constrained))]
         yield ProcessPlan(scenario="constraint", name="constraint", waves=tuple(waves))
 
     def cancel(self) -> Iterator[ProcessPlan]:

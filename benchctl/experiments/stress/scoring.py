@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import zip_longest
 
@@ -12,13 +13,14 @@ from benchctl.experiments.stress.stored import Divergence, StressAnswer, StressT
 Progress = Callable[[str, int, int], None]
 """Called with the step, how much of it is done, and of how much."""
 SCORED = 60
-"""Divergences that are scored on the target, at most."""
+"""Places that are scored on the target, at most; many answers may diverge at the same one."""
 TOP = 400
 """Likeliest tokens that are read there."""
 
 
 def find_divergences(test: StressTest) -> None:
     """Note the divergences of every arm and of the control; those that are scored keep their gaps."""
+    _take_ids_of_equal_answers(test)
     control = test.played[test.manifest.baseline]
     requests = [request for process in test.plan.processes for request in process.requests]
     for played in test.played.values():
@@ -28,15 +30,47 @@ def find_divergences(test: StressTest) -> None:
             divergence.gap = gaps.get((divergence.request, divergence.against))
 
 
+def _take_ids_of_equal_answers(test: StressTest) -> None:
+    """Give an answer that came without token ids those of the answers with the same prompt and text, if all agree."""
+    answers = [
+        (answer, (answer.prompt_sha256, answer.text, answer.finish))
+        for played in test.played.values()
+        for answer in played.answers.values()
+        if answer.finish is not None
+    ]
+    ids: defaultdict[tuple[str | None, ...], set[tuple[int, ...]]] = defaultdict(set)
+    for answer, key in answers:
+        ids[key] |= {answer.token_ids} if answer.token_ids is not None else set()
+    for answer, key in answers:
+        if answer.token_ids is None and len(ids[key]) == 1:
+            (answer.token_ids,) = ids[key]
+
+
 def score(test: StressTest, target: Scorer | None, time_left: Callable[[], bool], progress: Progress) -> int:
-    """Score divergences, those of each arm in turn, as long as there is time; return how many were left out for it."""
-    rows = [[(played, place) for place in played.divergences] for played in test.played.values()]
-    in_turn = [pair for pairs in zip_longest(*rows) for pair in pairs if pair is not None][:SCORED]
-    for number, (played, divergence) in enumerate(in_turn if target is not None else ()):
-        if not time_left():
-            return len(in_turn) - number
-        progress("scoring divergences on the target alone", number, len(in_turn))
-        divergence.gap = gap_of(test, target, played.answers[divergence.request], divergence)
+    """Score divergences, those of each arm and scenario in turn, as long as there is time.
+
+    Returns how many were left out for it.
+    """
+    if target is None:
+        return 0
+    scenarios = {request.id: process.scenario for process in test.plan.processes for request in process.requests}
+    by_schema = {request.id for process in test.plan.processes for request in process.requests if request.by_schema}
+    rows: defaultdict[tuple[str, str], list[tuple[StressAnswer, Divergence]]] = defaultdict(list)
+    for arm, played in test.played.items():
+        for divergence in played.divergences:
+            rows[arm, scenarios[divergence.request]].append((played.answers[divergence.request], divergence))
+    in_turn = [pair for pairs in zip_longest(*rows.values()) for pair in pairs if pair is not None]
+    gaps: dict[tuple[object, ...], float] = {}
+    for number, (answer, divergence) in enumerate(in_turn):
+        before = (answer.token_ids or ())[: divergence.index]
+        place = (answer.prompt, before, frozenset(divergence.tokens), divergence.request in by_schema)
+        if place not in gaps and len(gaps) < SCORED:
+            if not time_left():
+                return len(in_turn) - number
+            progress("scoring divergences on the target alone", number, len(in_turn))
+            gap = gap_of(test, target, answer, divergence)
+            gaps |= {} if gap is None else {place: gap}
+        divergence.gap = gaps.get(place)
     return 0
 
 

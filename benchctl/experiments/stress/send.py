@@ -77,7 +77,7 @@ class Sender:
         rendered = [(request, self._rendered(request)) for request in requests] if not self.over else []
         free, earlier = asyncio.Semaphore(clients), len(self.sent)
 
-        async def one(request: Request, prompt: Rendered) -> None:
+        async def send(request: Request, prompt: Rendered) -> None:
             async with free:
                 late = time.perf_counter() >= self.until
                 self.late += late
@@ -86,7 +86,7 @@ class Sender:
                     self.answers[request.id] = answer
 
         watch = asyncio.create_task(self._watch()) if clients > 1 else None
-        await asyncio.gather(*(one(request, prompt) for request, prompt in rendered if prompt is not None))
+        await asyncio.gather(*(send(request, prompt) for request, prompt in rendered if prompt is not None))
         if watch is not None:
             watch.cancel()
         count = len(self.sent) - earlier

@@ -19,32 +19,26 @@ from benchctl.engines.base import (
     Counted,
     EngineUnderPressure,
     Pressure,
-    Rendered,
     Scorer,
     ScoringEngine,
     ServerInUse,
 )
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.judge import judge_stress
-from benchctl.experiments.stress.noise import measure_noise
 from benchctl.experiments.stress.plan import (
     Plan,
     ProcessPlan,
     ScenarioName,
-    prompt_of,
 )
 from benchctl.experiments.stress.preparing import (
-    READ_CHARS,
-    Cost,
     StressSettings,
     in_use,
     inapplicable,
-    largest_plan,
-    material_of,
 )
 from benchctl.experiments.stress.reproduce import reproduce
 from benchctl.experiments.stress.scoring import Progress, find_divergences, gap_of, score
 from benchctl.experiments.stress.send import Sender
+from benchctl.experiments.stress.sizing import measured_plan
 from benchctl.experiments.stress.stored import (
     FOLDER,
     ListedFault,
@@ -57,18 +51,16 @@ from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.preflight import engine_faults
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.recording import now
-from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
-NOISE_PROMPTS, NOISE_TOKENS = 12, 32
 SLOTS = "slots"
 """The folder of slot files within a test's."""
-SAMPLE = 8000
-"""Characters of the passage that tell how many a token has."""
 FACTORS = (1.0, 1.5, 2.0)
 """A small cache is enlarged by these, until the control answers everything."""
 PLAN_SHARE, SCORING_SHARE = 0.7, 0.85
 """Of the budget: until then requests of the plan are sent, and divergences scored. Short plans have the rest."""
+OVERRUN = 2.0
+"""A process may take so many times its share of the time that is left, so that every scenario has its turn."""
 
 
 def stress(
@@ -116,7 +108,6 @@ class _Session:
         self._began = time.perf_counter()
         self._sampling: Sampling = prepared.recipe.sampling
         self._raw = prepared.suite.kind == "raw"
-        self._material = material_of(prepared)
         self._baseline = prepared.recipe.baseline
         test.played = {name: Played() for name in used.launches}
 
@@ -134,15 +125,23 @@ class _Session:
 
     def run(self) -> None:
         """Measure the noise, send the plan, score what diverges, shorten what fails."""
-        self._test.plan = self._planned()
+        self._progress("the noise of the control", 0, 0)
+        scenarios = [name for name in self._settings.scenarios if name not in self._test.inapplicable]
+        left_s = partial(self._left_s, PLAN_SHARE)
+        self._test.plan, cost = measured_plan(
+            self._prepared, self._settings, scenarios, self._test, self._started, left_s
+        )
+        self._startup_s = cost.startup_s
         processes = self._test.plan.processes
+        costs = [cost.process_s(process) for process in processes]
         for number, process in enumerate(processes):
+            share = min(1.0, OVERRUN * costs[number] / sum(costs[number:]))
             if self._left_s(PLAN_SHARE) <= self._startup_s * len(self._used.launches):
                 self._test.skipped.append(process.name)
                 continue
             for index, arm in enumerate(self._used.launches):
                 self._progress(f"{process.name} of {arm}", number, len(processes))
-                self._play(process, arm, len(self._used.launches) - index)
+                self._play(process, arm, len(self._used.launches) - index, share)
             self.keep("started")
         find_divergences(self._test)
         with self._scorer() as target:
@@ -210,8 +209,8 @@ class _Session:
     def _sender(self, server: ServerInUse, played: Played, until: float) -> Sender:
         return Sender(server, self._sampling, self._raw, played.answers, self._began, until)
 
-    def _play(self, process: ProcessPlan, arm: str, arms: int) -> None:
-        """Send a process, in a fair share of what is left for so many arms.
+    def _play(self, process: ProcessPlan, arm: str, arms: int, share: float) -> None:
+        """Send a process, in this share of what is left, divided among so many arms.
 
         A small cache is as large as the control needs: see `FACTORS`.
         """
@@ -224,7 +223,7 @@ class _Session:
             for member in process.requests:
                 played.answers.pop(member.id, None)
             with running(self._started(arm, process.name, scenario)) as server:
-                left_s = self._left_s(PLAN_SHARE) - self._startup_s * (arms - 1)
+                left_s = share * self._left_s(PLAN_SHARE) - self._startup_s * (arms - 1)
                 sender = self._sender(server, played, time.perf_counter() + left_s / arms)
                 asyncio.run(sender.play(process.waves))
                 with suppress(EngineError):  # a server that has ended counts no more
@@ -249,43 +248,3 @@ class _Session:
         self._test.options[pressure] = engine.options_under(pressure, folder, cells)
         if bounded is not None:
             self._test.contexts[pressure] = cells
-
-    def _planned(self) -> Plan:
-        """Return the largest plan that fits the budget, after the noise was measured on the control."""
-        began = time.perf_counter()
-        self._progress("the noise of the control", 0, 0)
-        with running(self._started(self._baseline, "noise")) as server:
-            self._startup_s = time.perf_counter() - began
-            prompts = [self._rendered(server, index) for index in range(NOISE_PROMPTS)]
-            sampling = self._sampling.model_copy(update={"max_tokens": NOISE_TOKENS})
-            began = time.perf_counter()
-            for prompt in prompts[:2]:
-                asyncio.run(server.complete(server.in_use(prompt, cached=False), sampling))
-            answer_s = (time.perf_counter() - began) / 2
-            count = min(NOISE_PROMPTS, max(2, int(0.1 * self._settings.budget_s / (5 * answer_s))))
-            cost = Cost(self._startup_s, answer_s / NOISE_TOKENS)
-            self._test.slots = server.slots
-            if (context := server.slot_context) is not None:
-                self._test.contexts["long"] = context
-                passage = self._material.passage[:SAMPLE]
-                ids = server.render(Prompt(prompt=passage)).token_ids
-                chars = len(passage) / len(ids) if ids else 1.0
-                self._material = replace(self._material, context=context, token_chars=0.95 * chars)
-                cost = replace(cost, read_s=self._read_s(server, int(0.5 * context * self._material.token_chars)))
-            noise, tokens = asyncio.run(measure_noise(server, prompts[:count], sampling))
-            self._test.noise, self._test.noise_tokens = noise, tokens
-        scenarios = [name for name in self._settings.scenarios if name not in self._test.inapplicable]
-        arms, left_s = len(self._used.launches) - 1, self._left_s(PLAN_SHARE)
-        return largest_plan(scenarios, self._settings.seed, self._material, arms, cost, left_s)
-
-    def _read_s(self, server: ServerInUse, most: int) -> float:
-        """Return the seconds that reading `READ_CHARS` characters takes; `most`: as many as fit."""
-        text = self._material.passage[: min(READ_CHARS, most)]
-        prompt = server.in_use(server.render(Prompt(prompt=text)), cached=False)
-        began = time.perf_counter()
-        asyncio.run(server.complete(prompt, self._sampling.model_copy(update={"max_tokens": 1})))
-        return (time.perf_counter() - began) * READ_CHARS / len(text)
-
-    def _rendered(self, server: ServerInUse, index: int) -> Rendered:
-        turns = self._material.prompts[index % len(self._material.prompts)]
-        return server.render(prompt_of(turns, {}, raw=self._raw))

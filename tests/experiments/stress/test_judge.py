@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
+from benchctl.engines.base import Scorer, Scores
 from benchctl.experiments.stress.counters import exercised
 from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge_stress, limit_of, one_sided
 from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave
+from benchctl.experiments.stress.scoring import find_divergences, score
 from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
 from benchctl.words.stress import conclusion
 from tests.analysis.conftest import build_manifest
@@ -283,7 +285,52 @@ def test_a_divergence_from_the_control_that_nobody_scored_is_not_stable() -> Non
         "1 divergence from the target alone could not be scored."
     )
     assert judged(arm, gaps={"r3": 0.01, "r15": 0.01}).unscored == 0
+    mostly = judged(answers(REPEATED, changed("r3", "r15", "r4", "r16")), gaps={"r3": 0.01})
+    assert (mostly.verdict, mostly.unscored) == ("undetermined", 3)
     assert judged(arm, noise={}).verdict == "stable", "of endpoints the paired test alone decides"
+
+
+def test_an_answer_without_token_ids_takes_those_of_an_equal_one() -> None:
+    """As where a stream breaks within a character: the control's answer is the same text."""
+
+    def without(name: str, answer: StressAnswer) -> None:
+        changed("r15")(name, answer)
+        answer.text = "axc" if name == "r15" else "abc"
+        answer.token_ids = None if name == "r3" else answer.token_ids
+
+    test = stress_test(answers(REPEATED, without))
+    find_divergences(test)
+    assert test.played["spec"].answers["r3"].token_ids == (7, 8, 9)
+    assert [place.tokens for place in test.played["spec"].divergences] == [(5, 8), (5, 8)]
+
+
+class Target:
+    """Counts what it reads; the second token is the likeliest."""
+
+    def __init__(self) -> None:
+        self.read: list[tuple[int, ...]] = []
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        self.read.append(tuple(prefix))
+        return Scores({8: -0.1, 5: -0.3}, len(prefix))
+
+
+def test_a_place_is_scored_once_and_no_scenario_has_all_the_time() -> None:
+    requests = [*REPEATED, *(request(number, "crowd p") for number in (30, 31))]
+    many = [f"r{number}" for number in range(PROMPTS, 2 * PROMPTS)]
+    test = stress_test(answers(requests, changed(*many, "r31")), requests=requests)
+    canary, crowd = (Wave(requests=tuple(part)) for part in (requests[:-2], requests[-2:]))
+    processes = (ProcessPlan(scenario="canary", name="canary", waves=(canary,)),
+                 ProcessPlan(scenario="crowd", name="crowd", waves=(crowd,)))  # fmt: skip
+    test.plan = Plan(seed=1, size=1, processes=processes)
+    for number, answer in enumerate(test.played["spec"].answers.values()):
+        answer.prompt = (number,)
+    target, time_left = Target(), iter([True, True, False])
+    assert score(test, cast("Scorer", target), lambda: next(time_left), lambda *_: None) > 0
+    gaps = {place.request: place.gap for place in test.played["spec"].divergences}
+    assert [name for name, gap in gaps.items() if gap is not None] == ["r12", "r31"]
+    assert gaps["r31"] == pytest.approx(0.2)
+    assert len(target.read) == 2, "that of the first answer and that of the control are one place"
 
 
 def test_histories_that_differ_are_not_compared() -> None:

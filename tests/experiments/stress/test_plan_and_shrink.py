@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchctl.experiments.stress.plan import PASSAGE, SCENARIOS, Material, Plan, Request, Turn, prompt_of
-from benchctl.experiments.stress.preparing import Cost, largest_plan
+from benchctl.experiments.stress.plan import CUT, PASSAGE, SCENARIOS, USUAL, Material, Plan, Request, Turn, prompt_of
 from benchctl.experiments.stress.scenarios import make_plan
 from benchctl.experiments.stress.shrink import leading_up, only, shrink
+from benchctl.experiments.stress.sizing import SIZES, Cost, largest_plan
 
 MATERIAL = Material(
     prompts=tuple((Turn(text=f"Question {i}, long enough to be cut in two halves?"),) for i in range(12)),
@@ -36,7 +36,7 @@ def test_a_seed_and_a_size_make_the_plan() -> None:
 
 
 def test_a_request_is_made_of_earlier_answers_only() -> None:
-    for size in (1.0, 0.15):
+    for size in SIZES:
         earlier: set[str] = set()
         for request in everything(plan(size)):
             names = {turn.answer_of for turn in request.turns} | {request.half_answer_of}
@@ -46,7 +46,7 @@ def test_a_request_is_made_of_earlier_answers_only() -> None:
 
 
 def test_every_scenario_asks_the_same_thing_again() -> None:
-    for size in (1.0, 0.15):
+    for size in SIZES:
         for scenario in SCENARIOS:
             requests = plan(size).of(scenario)
             first: dict[str, Request] = {}
@@ -76,7 +76,7 @@ def test_slots_are_first_used_in_different_orders() -> None:
 
 
 def test_cancelled_requests_share_their_beginning_with_prompts_that_are_asked_again() -> None:
-    for size in (1.0, 0.15):
+    for size in SIZES:
         requests = plan(size).of("cancel")
         asked = {request.turns[0].text for request in requests if request.unit}
         cancelled = [request.turns[0].text for request in requests if request.cancel_after is not None]
@@ -133,10 +133,30 @@ def _decoded(request: Request) -> float:
 def test_a_plan_fits_the_time_that_reading_was_measured_to_take() -> None:
     def size(read_s: float | None) -> float:
         cost = Cost(startup_s=1, token_s=0.1, read_s=read_s)
-        return largest_plan(["long"], 1, MATERIAL, 1, cost, left_s=420).size
+        return largest_plan(["long"], 1, MATERIAL, cost, left_s=420).size
 
     assert size(None) == size(1.0) == 1.0
     assert size(20.0) < 0.5
+
+
+def test_a_slow_arm_gets_a_smaller_plan_in_which_every_scenario_has_its_turn() -> None:
+    def made(slower: float) -> Plan:
+        return largest_plan(USUAL, 1, MATERIAL, Cost(startup_s=3, token_s=0.08, slower=slower), left_s=360)
+
+    assert made(1.0).size > made(2.3).size
+    assert {process.scenario for process in made(99.0).processes} == {*USUAL}
+
+
+def test_lookups_have_something_to_copy_that_goes_on_otherwise() -> None:
+    """Its answer is cut after a few tokens, then the same is asked again."""
+    for size in SIZES:
+        for scenario in ("canary", "constraint"):
+            requests = {request.id: request for request in plan(size).of(scenario)}
+            again = [turns for request in requests.values() if len(turns := request.turns) > 1]
+            assert again, (scenario, size)
+            for *_, asked, answered, last in again:
+                assert asked.text == last.text
+                assert requests[answered.answer_of or ""].tokens == CUT
 
 
 def test_what_is_not_needed_goes() -> None:
