@@ -28,6 +28,8 @@ PASSAGE = 1200
 """Characters of a passage that is longer than two blocks of a cache."""
 CUT = 6
 """Tokens of an answer that is cut: a lookup copies more than that, and what it copies past the cut is rejected."""
+COPIED = 300
+"""Characters of the prompt of such an answer: llama.cpp's lookups draft nothing before 61 tokens."""
 CLIENTS = 4
 """Requests in flight in a crowd; llama-server has so many slots by default."""
 SCHEMA: dict[str, Any] = {

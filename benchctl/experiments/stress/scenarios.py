@@ -8,6 +8,7 @@ from typing import Any
 
 from benchctl.experiments.stress.plan import (
     CLIENTS,
+    COPIED,
     CUT,
     PRESSURE,
     Material,
@@ -39,7 +40,7 @@ class Scenarios(Planner):
     def canary(self) -> Iterator[ProcessPlan]:
         """Yield the same prompts before and after others, in one process; every third ends a conversation."""
         prompts = [self._prompt(i) for i in range(self._scaled(24, 4))]
-        cut = {i: self._request("canary", prompts[i], CUT, f"cut {i}") for i in range(1, len(prompts), 3)}
+        cut = {i: self._request("canary", [self._part(i, COPIED)], CUT, f"cut {i}") for i in range(1, len(prompts), 3)}
         prompts = [self._asked_again(cut[i]) if i in cut else prompt for i, prompt in enumerate(prompts)]
 
         def ask_all() -> Wave:
@@ -149,10 +150,11 @@ class Scenarios(Planner):
             def ask(tokens: int, unit: str | None = None, i: int = i, **more: Any) -> Request:  # noqa: ANN401
                 return self._request("constraint", self._prompt(i), tokens, unit, **more)
 
-            plain, cut = ask(tokens, f"prompt {i}"), ask(CUT, f"cut {i}", by_schema=True)
-            again = cut.turns if i % 2 else self._asked_again(cut)
+            plain = ask(tokens, f"prompt {i}")
+            cut = self._request("constraint", [self._part(i, COPIED)], CUT, f"cut {i}", by_schema=True)
+            turns = self._prompt(i) if i % 2 else self._asked_again(cut)
 
-            def by_schema(i: int = i, turns: Sequence[Turn] = again) -> Request:
+            def by_schema(i: int = i, turns: Sequence[Turn] = turns) -> Request:
                 return self._request("constraint", turns, 2 * tokens, f"schema {i}", by_schema=True)
 
             stops = [Stop(answer_of=plain.id, start=start, length=length) for start, length in ((0.3, 3), (0.6, 6))]
