@@ -100,18 +100,21 @@ class Scenarios(Planner):
             slots = rng.sample(range(CLIENTS), CLIENTS)
             first_use = [self._request("crowd", [Turn(text="Hello.")], 4, slot=slot) for slot in slots]
             drawn = rng.sample(range(min(60, len(self._material.load))), self._scaled(6, 3))
-            lengths = [3 * self._tokens, *(rng.choice((16, 3 * self._tokens)) for _ in drawn[1:])]
+            cut = self._request("crowd", [self._part(number, COPIED)], CUT)
+            asked = [(self._asked_again(cut), 3 * self._tokens, f"conversation {number}")]
+            for i in drawn[1:]:
+                tokens = rng.choice((16, 3 * self._tokens))
+                asked.append(((self._load(i),), tokens, f"prompt {i} of {tokens}"))
 
-            def answer(place: int, drawn: Sequence[int] = drawn, lengths: Sequence[int] = lengths) -> Request:
-                unit = f"prompt {drawn[place]} of {lengths[place]}"
-                return self._request("crowd", [self._load(drawn[place])], lengths[place], unit)
+            def answer(place: int, asked: Sequence[tuple[tuple[Turn, ...], int, str]] = asked) -> Request:
+                return self._request("crowd", *asked[place])
 
             def short(count: int, rng: random.Random = rng) -> list[Request]:
                 picks = [rng.randrange(CLIENTS) for _ in range(count)]
                 return [self._request("crowd", [Turn(text=self._load(i).text[:40])], 2, f"short {i}") for i in picks]
 
-            places = range(len(drawn))
-            alone = Wave(requests=(*first_use, *map(answer, places), *short(4)))
+            places = range(len(asked))
+            alone = Wave(requests=(*first_use, cut, *map(answer, places), *short(4)))
             crowds = []
             for _ in range(2 if self._size > 0.3 else 1):
                 mixed: list[Request] = []

@@ -150,7 +150,7 @@ def test_a_slow_arm_gets_a_smaller_plan_in_which_every_scenario_has_its_turn() -
 def test_lookups_have_something_to_copy_that_goes_on_otherwise() -> None:
     """Its answer is cut after a few tokens, then the same is asked again."""
     for size in SIZES:
-        for scenario in ("canary", "constraint"):
+        for scenario in ("canary", "crowd", "constraint"):
             requests = {request.id: request for request in plan(size).of(scenario)}
             again = [turns for request in requests.values() if len(turns := request.turns) > 1]
             assert again, (scenario, size)
