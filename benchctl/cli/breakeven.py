@@ -143,15 +143,19 @@ def _show(
 
     analysis = analyse_run(run)
     curve = find_breakeven(measured_arms(analysis, run.manifest), references, recurrent=is_recurrent(run.manifest))
-    if curve is None:
+    if curve is None and not (references or write_to):
         raise UsageError(
             "This run has no synthetic arms.",
             where=str(run.folder),
-            fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
+            fix="From a recipe: benchctl breakeven recipe.yaml. Its acceptance lengths: --write-reference FILE",
         )
-    analysis = analysis.model_copy(update={"breakeven": curve})
+    lengths = acceptance_lengths(run, analysis)
     if write_to is not None:
-        write_references(write_to, acceptance_lengths(run, analysis), measured_with(run, analysis))
+        write_references(write_to, lengths, measured_with(run, analysis))
+    if curve is None:
+        _show_lengths(run, lengths, references, as_json=as_json, quiet=quiet)
+        return
+    analysis = analysis.model_copy(update={"breakeven": curve})
     files = write_report(run, analysis, report_folder(analysis, reports))
     if as_json:
         document = curve.model_dump()
@@ -159,6 +163,19 @@ def _show(
         print_json("breakeven", {"run": str(run.folder), "page": str(files.page), **document})
     elif not quiet:
         _print(curve, files.page)
+
+
+def _show_lengths(
+    run: RunData, measured: list[Reference], published: list[Reference], *, as_json: bool, quiet: bool
+) -> None:
+    from benchctl.reports.tables.breakeven import lengths_table
+    from benchctl.reports.terminal import Printout
+
+    if as_json:
+        measured_rows, published_rows = ([row.model_dump() for row in rows] for rows in (measured, published))
+        print_json("breakeven", {"run": str(run.folder), "measured": measured_rows, "reference": published_rows})
+    elif not quiet:
+        Printout().table(lengths_table(measured, published), titled=True)
 
 
 def _print(curve: BreakEven, page: Path) -> None:

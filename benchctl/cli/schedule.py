@@ -27,7 +27,7 @@ def schedule(
     """Write the engine's own schedule: the draft depth by the number of requests in flight.
 
     From a run over concurrency. A depth is taken where it is shown to help; elsewhere speculation is off. --measure
-    runs the schedule once more, as an arm.
+    runs the schedule once more: as an arm, or, of an engine that takes none, the arm of each range at its loads.
     """
     from rich.console import Console
 

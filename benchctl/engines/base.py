@@ -275,7 +275,7 @@ class LoadSchedulingEngine(Protocol):
     """An engine that can choose the draft depth by the number of requests in its batch."""
 
     def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation:
-        """Return `setting` with a depth for each range of requests: (first, last, depth), 0 for no draft.
+        """Return `setting` with a depth for each range of requests: (first, last, depth), 0 for no draft, as beyond.
 
         Raises UsageError where this build cannot.
         """

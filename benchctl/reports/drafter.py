@@ -32,6 +32,7 @@ class DrafterRow:
     depth: int | None
     temperature: float
     concurrency: int
+    context_length: int | None
     overall: Acceptance
     by_task: dict[str, Acceptance]
 
@@ -69,6 +70,7 @@ def drafter_table(runs: Sequence[tuple[RunData, Analysis]]) -> str:
         numeric("Depth", "depth"),
         numeric("T", "temperature", numbers.short),
         numeric("In flight", "concurrency"),
+        numeric("Context", "context_length", optional=True),
         acceptance_rate("Accepted", "overall.rate", "overall.doubt"),
         numeric("Length", "overall.acceptance_length", numbers.decimal).means(
             "tokens of a round, the target's own too."
@@ -94,6 +96,7 @@ def _rows(run: RunData, analysis: Analysis) -> list[DrafterRow]:
         source = place.draft.source.rstrip("/").rpartition("/")[2] if place.draft else kind
         by_task = {row.task: row for row in analysis.acceptance if row.arm == arm.name and row.task != ALL_TASKS}
         depth = (arm.speculation or {}).get("max")
-        load, temperature = place.group.concurrency, place.group.temperature
-        rows.append(DrafterRow(arm.name, source, kind, depth, temperature, load, overall, by_task))
+        group = place.group
+        condition = (group.temperature, group.concurrency, group.context_length)
+        rows.append(DrafterRow(arm.name, source, kind, depth, *condition, overall, by_task))
     return rows

@@ -299,6 +299,7 @@ def sentences_of_sweep(analysis: Analysis) -> list[str]:
         return []
     lead = sweep_words.lead(analysis.sweep)
     sentences = [sentence for sentence in sweep_words.crossings(analysis.sweep) if sentence != lead]
+    sentences += sweep_words.batches(analysis)
     if "rate" in analysis.sweep.dimensions:
         sentences += sweep_words.rates(analysis.sweep.levels)
     if analysis.sweep.over_axes:

@@ -123,6 +123,19 @@ def lead(sweep: Sweep) -> str | None:
     return f"Total throughput: speculation {'; '.join(parts)}."
 
 
+def batches(analysis: Analysis) -> list[str]:
+    """Return how fast each arm ends a batch, where no request waits for another: all prompts are in flight at once."""
+    rows = [row for row in analysis.sweep.levels if row.rate is None] if analysis.sweep else []
+    return [
+        f"{row.arm}: a batch, from the first request sent to the last answer's end, is served at "
+        f"{numbers.ratio(row.makespan_speedup)} the speed without speculation "
+        f"({f'95 %: {numbers.interval(row.makespan_interval)}' if row.makespan_interval else 'no interval'})."
+        for row in rows
+        if row.makespan_speedup is not None and row.concurrency > 1
+        if row.concurrency * analysis.blocks >= row.planned
+    ]
+
+
 def rates(levels: list[Level]) -> Iterator[str]:
     """Yield with which rates each arm keeps up."""
     for arm in dict.fromkeys(row.of for row in levels):

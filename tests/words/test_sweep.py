@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchctl.analysis.conditions.results import Crossing, NotJudged, Sweep
+from benchctl.analysis.conditions.results import Crossing, NotJudged
+from benchctl.analysis.conditions.results import Sweep as SweepResult
 from benchctl.analysis.result import Interval
-from benchctl.words.sweep import crossings, lead, not_judged
+from benchctl.data.store import open_run
+from benchctl.lossless.judge.run import analyse_run
+from benchctl.words.conclusion import sentences_of_sweep
+from benchctl.words.sweep import batches, crossings, lead, not_judged
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 CROSSES = Crossing(
     arm="spec", temperature=0.0, outcome="crosses", at=5.25, helps_at=[1, 4], loses_at=[8], undecided_at=[], doubts={}
 )
 
 
-def sweep(*of_arms: Crossing) -> Sweep:
-    return Sweep(dimensions=["concurrency"], levels=[], crossings=list(of_arms), unjudged=None)
+def sweep(*of_arms: Crossing) -> SweepResult:
+    return SweepResult(dimensions=["concurrency"], levels=[], crossings=list(of_arms), unjudged=None)
 
 
 CROSSINGS: list[tuple[dict[str, Any], str]] = [
@@ -51,6 +57,17 @@ def test_several_temperatures_are_named_and_several_arms_are_counted_first() -> 
         "costs throughput at every concurrency with ngram."
     )
     assert lead(sweep(CROSSES)) == crossings(sweep(CROSSES))[0]
+
+
+def test_a_batch_is_named_where_all_of_it_is_in_flight_at_once(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4, 12), prompts=12), Server(gain=lambda *_: 1.25))
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    (sentence,) = batches(analysis)
+    assert analysis.sweep is not None
+    row = next(level for level in analysis.sweep.levels if level.arm == "spec_d4-c12")
+    assert sentence.startswith("spec_d4-c12: a batch, from the first request sent to the last answer's end, is served")
+    assert f"at {row.makespan_speedup:.2f}× the speed without speculation (95 %: " in sentence
+    assert sentence in sentences_of_sweep(analysis)
 
 
 def test_conditions_that_are_not_judged_are_named() -> None:

@@ -169,9 +169,16 @@ _WORTH_TRYING: tuple[dict[str, Any], ...] = (
 """The likeliest to pay first."""
 
 
+_HEADS = {"eagle3": "draft-eagle3", "eagle": "eagle", "medusa": "medusa", "dflash": "draft-dflash"}
+"""Words in the class of a draft that was made for a single target, and the type that each is for."""
+
+
 def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
     """Return the settings that this vLLM can run with these models."""
-    settings = [Speculation.model_validate(trial) for trial in _WORTH_TRYING]
+    named = "" if models.draft is None else str(folder_facts(models.draft.path)["architecture"]).lower()
+    kind = next((type_name for word, type_name in _HEADS.items() if word in named), "draft-simple")
+    trials = [{**trial, "type": kind} if trial["type"] == "draft-simple" else trial for trial in _WORTH_TRYING]
+    settings = [Speculation.model_validate(trial) for trial in trials]
     return [setting for setting in settings if not speculation_problems(setting, package, models)]
 
 
@@ -201,12 +208,15 @@ the last one its K goes on (vllm/v1/spec_decode/dynamic/utils.py of 0.32.0)."""
 
 
 def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], package: Package) -> Speculation:
-    """Return a setting with a depth for each range of batch sizes. Raises UsageError where this vLLM has none."""
+    """Return a setting with a depth for each range of batch sizes, and none beyond. Raises UsageError where this vLLM
+    has no such setting."""
     if BY_BATCH_SIZE not in package.keys:
         raise UsageError(
             f"This vLLM {package.version} has no {BY_BATCH_SIZE}.", fix="Install a newer one: benchctl engines install"
         )
-    options = {**(setting.options or {}), BY_BATCH_SIZE: [list(step) for step in steps]}
+    _, last, depth = steps[-1]
+    beyond = [(last + 1, last + 1, 0)] if depth else []
+    options = {**(setting.options or {}), BY_BATCH_SIZE: [list(step) for step in (*steps, *beyond)]}
     return setting.model_copy(update={"max": max(depth for *_, depth in steps), "options": options})
 
 
@@ -289,6 +299,9 @@ def _options(speculation: Speculation, method: str, package: Package) -> list[st
     options = speculation.options or {}
     requested = [key for key in options if not (key == "model" and method == "custom_class")]
     problems = key_problems(requested, package.keys, _RECIPE_KEYS, f"vLLM {package.version}")
+    if package.cpu and options.get("enable_adaptive_verification"):
+        reason = "vLLM has it in its second model runner alone, which needs Triton; on a CPU it would do nothing."
+        problems.append(f"options.enable_adaptive_verification: {reason}")
     twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in options and speculation.size_n]
     return problems + [f"options.{key}: `size_n` sets it already; give either." for key in twice]
 

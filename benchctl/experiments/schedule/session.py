@@ -45,6 +45,10 @@ class Schedule:
     mixed: list[MixedLoad]
     """Every arm against no speculation."""
 
+    def arm_at(self, requests: int) -> str | None:
+        """Return the recipe's arm for so many requests in flight; `None`: no speculation."""
+        return next((step.arm for step in self.steps if step.first <= requests <= step.last), None)
+
 
 def schedule_of(run: RunData, analysis: Analysis) -> Schedule:
     """Return the schedule that a run over concurrency shows. Raises UsageError for other runs."""
@@ -103,9 +107,9 @@ class Written:
 
     schedule: Schedule
     setting: Speculation | None
-    """`None` where the engine takes none, or no depth is shown to help."""
+    """`None` where the engine takes none, or no depth is shown to help: an operator changes the command by load."""
     ready: Prepared | None
-    """The recipe that measures it."""
+    """The recipe that measures it; `None` where speculation is off at every load."""
     commands: dict[str, Sequence[str]]
     """The command that serves it; of an engine that takes none a command for each range of load."""
 
@@ -120,10 +124,11 @@ def write(run: RunData, analysis: Analysis, context: RecipeContext, prepare: Pre
     engine = prepared.of_baseline.engine
     if schedule.setting is None or not isinstance(engine, LoadSchedulingEngine):
         by_range = {load_range(step): _command(prepared, step.arm, step.last) for step in schedule.steps}
-        return Written(schedule, None, None, by_range)
+        of_arms = None if schedule.setting is None else prepare(recipe_with(context, schedule, None))
+        return Written(schedule, None, of_arms, by_range)
     steps = [(step.first, step.last, step.depth) for step in schedule.steps]
     setting = engine.with_schedule(schedule.setting, steps)
-    ready = prepare(recipe_with(context, setting, schedule.fixed))
+    ready = prepare(recipe_with(context, schedule, setting))
     return Written(schedule, setting, ready, {ARM: _command(ready, ARM, schedule.steps[-1].last)})
 
 
@@ -138,20 +143,28 @@ def _command(prepared: Prepared, of: str | None, requests: int) -> Sequence[str]
 def measure(
     written: Written, out: Path, progress: RunProgress, command: list[str]
 ) -> tuple[RunData, Analysis, list[MixedLoad]]:
-    """Measure a schedule beside no speculation and the best fixed depth; return it against each. Raises UsageError."""
+    """Measure a schedule beside no speculation and the best fixed depth; return it against each. Raises UsageError.
+
+    Of an engine that takes no schedule the levels of the arms that it is made of are its levels.
+    """
     if written.ready is None:
-        raise UsageError(
-            "There is no schedule to measure: no depth is shown to help, or this engine takes none.", where="--measure"
-        )
+        raise UsageError("There is no schedule to measure: no depth is shown to help.", where="--measure")
     run = open_run(start_run(written.ready, out, progress, command))
-    analysis = analyse_run(run)
-    others = [analysis.baseline, *([written.schedule.fixed] if written.schedule.fixed else [])]
-    loads = [load for other in others if (load := mixed_load(closed_levels(analysis), ARM, other)) is not None]
+    analysis, schedule = analyse_run(run), written.schedule
+    levels = closed_levels(analysis)
+    if written.setting is None:
+        parts = [row for row in levels if row.of == (schedule.arm_at(row.concurrency) or analysis.baseline)]
+        levels += [row.model_copy(update={"of": ARM}) for row in parts]
+    others = [analysis.baseline, *([schedule.fixed] if schedule.fixed else [])]
+    loads = [load for other in others if (load := mixed_load(levels, ARM, other)) is not None]
     return run, analysis, loads
 
 
-def recipe_with(context: RecipeContext, setting: Speculation, fixed: str | None) -> RecipeContext:
-    """Return the run's recipe with the baseline, the arm `fixed` and the schedule, under each concurrency."""
+def recipe_with(context: RecipeContext, schedule: Schedule, setting: Speculation | None) -> RecipeContext:
+    """Return the run's recipe with the baseline, the best fixed depth and the schedule, under each concurrency.
+
+    `setting`: the schedule as its engine takes it; `None`: the arms that it is made of, each at its loads.
+    """
     recipe = context.recipe
     data: dict[str, Any] = {EXPANDED: True, **recipe.model_dump(mode="json")}
     data["arms"] = []
@@ -159,9 +172,11 @@ def recipe_with(context: RecipeContext, setting: Speculation, fixed: str | None)
         if recipe.compared[arm.name].is_baseline:
             suffix = arm.name.removeprefix(arm.of or arm.name)
             plain: Mapping[str, Any] = arm.model_dump(mode="json")
-            new = {"name": f"{ARM}{suffix}", "of": ARM, "speculation": setting.model_dump(mode="json")}
-            data["arms"] += [plain, {**plain, **new}]
-        elif arm.of == fixed:
+            data["arms"] += [plain]
+            if setting is not None:
+                new = {"name": f"{ARM}{suffix}", "of": ARM, "speculation": setting.model_dump(mode="json")}
+                data["arms"] += [{**plain, **new}]
+        elif arm.of == schedule.fixed or (setting is None and arm.of == schedule.arm_at(arm.concurrency)):
             data["arms"] += [arm.model_dump(mode="json")]
     data["name"] = f"{recipe.name[: MAX_NAME - len(ARM) - 1]}-{ARM}"
     made: Recipe = recipe_of_options(data)

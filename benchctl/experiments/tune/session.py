@@ -30,13 +30,13 @@ from benchctl.experiments.tune.halving import (
     measured_costs,
     time_baseline,
 )
-from benchctl.measurement.prepare import Prepared, RecipeContext, lossy_of, with_arms
+from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext, lossy_of, with_arms
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.resume import context_of_run, recipe_of, resume_run
 from benchctl.measurement.run import start_run
 from benchctl.measurement.widths import measure_at_kernels
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
-from benchctl.recipes.speculation import Speculation
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 from benchctl.text import one_line, spoken
 
 WIDTHS_SHARE = 0.05
@@ -57,7 +57,8 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
     """Return the recipe with the arms to be searched.
 
     They are the recipe's arms, then the engine's suggested settings (not with `only_arms`). Arms that are lossy by
-    design are left out. Raises UsageError where nothing is left to search, and for recipes of several conditions.
+    design are left out, and of several drafts those arms whose type the draft is not made for. Raises UsageError where
+    nothing is left to search, and for recipes of several conditions.
     """
     recipe = prepared.recipe
     conditions = {(arm.concurrency, arm.rate) for arm in recipe.arms}
@@ -69,6 +70,8 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
             "--concurrency N searches for the fastest setting with N requests in flight.",
         )
     arms = list(recipe.arms)
+    if len(prepared.setups) > 1:
+        arms = [arm for arm in arms if _fits(arm, prepared.setups[arm.setup])]
     for setup, prepared_setup in (prepared.setups if not only_arms else {}).items():
         if not isinstance(prepared_setup.engine, TunableEngine):
             raise UsageError(
@@ -76,6 +79,10 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
                 fix="Write the arms in a recipe and give --only-arms.",
             )
         arms += _new_arms(prepared_setup.engine.search_space(prepared_setup.models), arms, setup)
+    left_out = [arm.name for arm in recipe.arms if arm not in arms]
+    if left_out:
+        unfit = f"Left out, since the draft is made for another type: {', '.join(map(one_line, left_out))}."
+        prepared = replace(prepared, warnings=[*prepared.warnings, unfit])
     result = with_arms(prepared, arms)
     lossless = [arm for arm in arms if not lossy_of(result.setups[arm.setup].recipe, arm, result.launches[arm.name])]
     if len(lossless) < 2:
@@ -85,6 +92,15 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
             fix="Name settings: --type, --depth, or arms of a recipe.",
         )
     return result if len(lossless) == len(arms) else with_arms(prepared, lossless)
+
+
+def _fits(arm: Arm, setup: PreparedSetup) -> bool:
+    """Return whether an arm's type can draft with its setup's draft, of several: a head is made for a single type."""
+    if arm.speculation is None or not isinstance(setup.engine, TunableEngine):
+        return True
+    suggested = {name for setting in setup.engine.search_space(setup.models) for name in setting.types}
+    made_for = NEEDS_DRAFT_MODEL & suggested
+    return not made_for or made_for >= NEEDS_DRAFT_MODEL & {*arm.speculation.types}
 
 
 def search(

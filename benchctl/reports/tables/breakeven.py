@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from benchctl.analysis.breakeven import Reference
 from benchctl.analysis.round_results import BreakEven, Need, Point
 from benchctl.reports.columns import Column, Name, Table, for_programs, interval, numeric
 from benchctl.words import numbers
@@ -45,6 +48,21 @@ def _crossing(need: Need) -> str:
         ends = f"{numbers.percent(need.alpha_low)} to {numbers.percent(need.alpha_high)}"
         return f"{numbers.percent(need.alpha)} ({ends})"
     return numbers.ABSENT if need.outcome == "not measured" else need.outcome
+
+
+def lengths_table(measured: Sequence[Reference], published: Sequence[Reference]) -> Table[tuple[str, Reference]]:
+    """The acceptance lengths of a run, and of a file beside them, by depth."""
+    rows = [*(("this run", row) for row in measured), *(("the file", row) for row in published)]
+    columns: list[Column[tuple[str, Reference]]] = [
+        numeric("Depth k", lambda row: row[1].depth),
+        Column("Of", lambda row: row[0]),
+        Column("Model", lambda row: row[1].model, Name, heads=True),
+        Column("Mode", lambda row: row[1].mode, Name),
+        numeric("Acceptance length", lambda row: row[1].acceptance_length, numbers.decimal),
+    ]
+    note = "Lengths of other prompts, sampling or answers are no equals."
+    in_order = sorted(rows, key=lambda row: row[1].depth)
+    return Table("acceptance-lengths", "Acceptance lengths", columns, in_order, note=note)
 
 
 def points_table(curve: BreakEven) -> Table[Point]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,8 @@ def test_depths_by_load_are_vllms_own_ranges(package: Make) -> None:
     with_key = package(keys=(*package().keys, BY_BATCH_SIZE))
     config = json.loads(speculative_config(with_schedule(setting, steps, with_key), None))
     assert (config["num_speculative_tokens"], config[BY_BATCH_SIZE]) == (8, [[1, 4, 8], [5, 8, 0]])
+    unmeasured = json.loads(speculative_config(with_schedule(setting, steps[:1], with_key), None))
+    assert unmeasured[BY_BATCH_SIZE] == [[1, 4, 8], [5, 5, 0]], "vLLM carries the last depth on to larger batches"
     without = package(keys=tuple(key for key in package().keys if key != BY_BATCH_SIZE))
     with pytest.raises(UsageError, match=BY_BATCH_SIZE):
         with_schedule(setting, steps, without)
@@ -171,3 +174,14 @@ def test_what_is_worth_trying_is_what_this_vllm_can_do(package: Make, folder: Ma
     assert {side.max for side in with_draft if side.type == "draft-simple"} >= {2, 4, 8}
     for setting in with_draft:
         assert speculation_problems(setting, able, ResolvedPair(target, draft)) == []
+    head = folder("head", architectures=["Eagle3LlamaForCausalLM"])
+    assert {side.type for side in worth_trying(able, ResolvedPair(target, head))} == types | {"draft-eagle3"}
+
+
+def test_adaptive_verification_is_refused_where_it_would_do_nothing(package: Make, folder: Make) -> None:
+    able = package(keys=(*package().keys, "enable_adaptive_verification"))
+    options = {"enable_adaptive_verification": True}
+    (problem,) = problems(able, folder("target"), type="ngram-simple", max=4, options=options)
+    assert "second model runner" in problem
+    gpu = replace(able, platform="cuda")
+    assert problems(gpu, folder("other"), type="ngram-simple", max=4, options=options) == []

@@ -135,6 +135,22 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
     assert "no synthetic arms" in done.stderr
 
 
+def test_acceptance_lengths_of_a_run_without_synthetic_arms_are_written_beside_published_ones(recipe: Path) -> None:
+    from tests.reports.made_run import write_run
+
+    write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
+    (recipe / "ref.yaml").write_text("Somebody: {eagle3: {4: 2.5}}\n")
+    words = ("breakeven", "tiny", "--reference", "ref.yaml", "--write-reference", "mine.yaml")
+    done = benchctl(*words, cwd=recipe)
+    assert done.returncode == 0, done.stderr
+    assert "Somebody" in done.stdout
+    shown = json.loads(benchctl(*words, "--json", cwd=recipe).stdout)
+    measured = [(row["depth"], row["acceptance_length"]) for row in shown["measured"]]
+    assert measured and [row["model"] for row in shown["reference"]] == ["Somebody"]
+    rows = [(row.depth, row.acceptance_length) for row in read_references(recipe / "mine.yaml")]
+    assert rows == [(depth, round(length, 2)) for depth, length in measured]
+
+
 @pytest.mark.engine
 def test_of_a_target_alone_every_width_is_timed(tmp_path: Path) -> None:
     done = benchctl(

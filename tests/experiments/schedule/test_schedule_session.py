@@ -10,9 +10,11 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.experiments.schedule.session import Written, measure, schedule_of, write
+from benchctl.experiments.schedule import session
+from benchctl.experiments.schedule.session import Schedule, Written, measure, schedule_of, write
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import RecipeContext
+from benchctl.measurement.progress import RunProgress
 from benchctl.recipes.load import recipe_of_options
 from benchctl.recipes.speculation import Speculation
 from benchctl.words.schedule import load_range, mixed, steps
@@ -68,13 +70,32 @@ def test_an_engine_that_takes_a_schedule_gets_it_beside_the_best_fixed_depth(tmp
     assert "as many tokens at each: spec_d4 serves 1." in mixed(result.schedule.mixed[0])
 
 
-def test_another_engine_has_a_command_for_each_range_of_load_and_nothing_to_measure(tmp_path: Path) -> None:
+def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = written(tmp_path, object())
     assert list(result.commands) == [load_range(step) for step in result.schedule.steps]
     commands = list(result.commands.values())
     assert (commands[0], commands[-1]) == (("serve", "spec_d4-c8"), ("serve", "baseline-c8"))
+    assert result.ready is not None
+    names = {arm.name for arm in result.ready.recipe.arms}
+    assert names == {f"{arm}-c{load}" for arm in ("baseline", "spec_d4") for load in (1, 8)}
+
+    monkeypatch.setattr(session, "start_run", lambda *_: tmp_path / "run")
+    _, analysis, loads = measure(result, tmp_path, RunProgress(), [])
+    assert [(load.arm, load.against) for load in loads] == [("schedule", "baseline"), ("schedule", "spec_d4")]
+    assert analysis.sweep is not None
+    throughput = {row.arm: row.throughput or 0 for row in analysis.sweep.levels}
+    alone, scheduled = (1 / throughput[arm] for arm in ("baseline-c1", "spec_d4-c1"))
+    at_eight = 1 / throughput["baseline-c8"]  # where the schedule is off
+    assert loads[0].ratio == pytest.approx((alone + at_eight) / (scheduled + at_eight))
+    assert loads[1].ratio == pytest.approx((scheduled + 1 / throughput["spec_d4-c8"]) / (scheduled + at_eight))
+
+
+def test_where_no_depth_helps_there_is_nothing_to_measure(tmp_path: Path) -> None:
+    result = Written(Schedule([], None, None, []), None, None, {})
     with pytest.raises(UsageError, match="no schedule to measure"):
-        measure(result, tmp_path, None, [])  # type: ignore[arg-type]
+        measure(result, tmp_path, RunProgress(), [])
 
 
 def test_a_run_at_one_load_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from benchctl.experiments.tune import session
 from benchctl.experiments.tune.session import all_candidates, at_depths
 from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext
 from benchctl.models.files import ResolvedModel, ResolvedPair
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import Arm, Recipe, Setup
 from benchctl.recipes.speculation import Speculation
 from tests.measurement.toy_engine import ToyEngine
 
@@ -72,6 +73,32 @@ def test_a_search_may_have_several_requests_in_flight(recipe: Recipe) -> None:
     assert [(arm.name, arm.concurrency) for arm in arms] == [
         ("baseline", 4), ("spec", 4), ("ngram_simple_n6_m12", 4),
     ]  # fmt: skip
+
+
+class Heads(ToyEngine):
+    """Knows of each draft which type it is made for, as an engine reads it in the draft's file."""
+
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        assert models.draft is not None
+        return [Speculation(type=models.draft.source, max=4), Speculation(type="ngram-mod")]
+
+
+def test_of_several_drafts_each_is_tried_with_the_type_that_it_is_made_for(recipe: Recipe) -> None:
+    types = ("draft-simple", "draft-eagle3")
+    setups: dict[str | None, PreparedSetup] = {}
+    arms = [recipe.arms[0].model_copy(update={"setup": "draft-simple", "group": "all"})]
+    for draft in types:
+        models = ResolvedPair(ResolvedModel("t.gguf", ()), ResolvedModel(draft, ()))
+        setups[draft] = PreparedSetup(recipe, Heads(), Heads().probe(), models)
+        arms += [
+            Arm(name=f"{kind}_d2-{draft}", speculation=Speculation(type=kind, max=2), setup=draft, group="all")
+            for kind in types
+        ]
+    spec = [Setup(name=draft, group="all", axes={}, engine=recipe.engine, models=recipe.models) for draft in types]
+    raced = recipe.model_copy(update={"arms": arms, "setups": spec})
+    made = all_candidates(replace(prepared(raced, Heads()), setups=setups), only_arms=True)
+    assert [arm.name for arm in made.recipe.arms[1:]] == [f"{kind}_d2-{kind}" for kind in types]
+    assert "draft-simple_d2-draft-eagle3" in made.warnings[-1]
 
 
 def test_what_was_chosen_is_prepared_as_the_search_was(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
