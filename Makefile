@@ -27,6 +27,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 AUDIT := $(VENV)/audit
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-unit test-vulkan test-all lint audit wheel image engine vllm heads clean
 .DEFAULT_GOAL := help
@@ -77,18 +78,17 @@ demo: $(VENV)/.installed
 	$(BIN)/benchctl demo $(ENGINE_FLAGS)
 
 test: $(VENV)/.installed-dev engine
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow and not vllm and not torch and not ray and not vulkan" $(ARGS)
+	$(PYTEST) -m "not slow and not vllm and not torch and not ray and not vulkan" $(ARGS)
 
 test-unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) \
-	  -m "not integration and not engine and not slow and not vllm and not torch and not ray and not vulkan" $(ARGS)
+	$(PYTEST) -m "not integration and not engine and not slow and not vllm and not torch and not ray and not vulkan" $(ARGS)
 
 # Needs a llama-server with Vulkan and a driver: without a GPU Mesa's lavapipe (Debian: apt install mesa-vulkan-drivers).
 test-vulkan: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m vulkan $(ARGS)
 
 test-all: $(VENV)/.installed-all engine vllm
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)
+	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -52,12 +52,20 @@ _INTEGRATION = (
 """Tests that start programs, read whole runs or models, or try thousands of inputs, by path in this folder."""
 
 
+_LONG = ("slow", "torch", "vllm", "ray")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test-unit` leaves out, though each needs no engine."""
+    """Mark the tests that `make test-unit` leaves out, though each needs no engine; put files with long tests first.
+
+    A worker of pytest-xdist takes whole files (`--dist loadfile`): a long one that begins last has the others wait.
+    """
     folder = Path(__file__).parent
     for test in items:
         if test.path.relative_to(folder).as_posix().startswith(_INTEGRATION):
             test.add_marker(pytest.mark.integration)
+    long = {test.path for test in items if any(map(test.get_closest_marker, _LONG))}
+    items.sort(key=lambda test: test.path not in long)
 
 
 @pytest.fixture(scope="session", autouse=True)
