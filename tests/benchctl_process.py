@@ -1,25 +1,61 @@
-"""Calling benchctl as a user does: a process of its own."""
+"""Calling benchctl as a user does: a process of its own.
+
+Each is forked from a process that has imported benchctl, which takes a new one most of a second.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pkgutil import walk_packages
+from tempfile import TemporaryDirectory
+
+import benchctl as package
 
 _OF_TERMINALS = {"COLUMNS", "FORCE_COLOR"}
+_WITH_TORCH = "benchctl.engines.transformers.serving"
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(
+    [module.name for module in walk_packages(package.__path__, "benchctl.") if not module.name.startswith(_WITH_TORCH)]
+)
 
 
 def benchctl(
     *words: object, cwd: Path | None = None, timeout: float = 240.0, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `benchctl WORDS…` to its end; `env` is added to an environment without a terminal's settings."""
-    return subprocess.run(
-        [sys.executable, "-m", "benchctl", *map(str, words)],
-        cwd=cwd,
-        env={key: value for key, value in os.environ.items() if key not in _OF_TERMINALS} | env,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=timeout,
-        check=False,
-    )
+    environment = {key: value for key, value in os.environ.items() if key not in _OF_TERMINALS} | env
+    command = ["benchctl", *map(str, words)]
+    with TemporaryDirectory() as folder:
+        printed = [Path(folder, name) for name in ("stdout", "stderr")]
+        process = _forks.Process(target=_run, args=(command, cwd or Path.cwd(), environment, printed))
+        process.start()
+        try:
+            process.join(timeout)
+        finally:
+            if process.exitcode is None:
+                process.kill()
+        if process.exitcode is None:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, process.exitcode, *(file.read_text("utf-8") for file in printed))
+
+
+def _run(command: list[str], folder: Path, environment: Mapping[str, str], printed: Sequence[Path]) -> None:
+    """Become that command: in its folder, with its environment and streams."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, file in enumerate((Path(os.devnull), *printed)):
+        stream = os.open(file, os.O_RDWR | os.O_CREAT)
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
+    sys.argv = command
+    from benchctl.__main__ import main
+
+    main()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.data.store import open_run
-from tests.cli.test_run import run
+from tests.benchctl_process import benchctl as run
 
 RECIPE = """\
 name: small

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchctl.paths import shipped_folder
+from tests.benchctl_process import benchctl
 
 MANIFEST = '{"arms": [{"name": "baseline"}, {"name": "spec_d2"}]}'
 
 
 def completed(folder: Path, line: str) -> list[str]:
     words = line.split(" ")
-    environment = {"_BENCHCTL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    script = "from benchctl.cli.app import app; app(prog_name='benchctl')"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    last = str(len(words) - 1)
+    done = benchctl(cwd=folder, _BENCHCTL_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=last)
     assert not done.stderr
     return done.stdout.split()
 

@@ -13,7 +13,8 @@ import pytest
 
 from benchctl.data.record import Record
 from benchctl.data.store import RunData, open_run
-from tests.cli.test_run import RECIPE, run, start
+from tests.benchctl_process import benchctl as run
+from tests.cli.test_run import RECIPE, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 

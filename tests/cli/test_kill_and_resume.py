@@ -19,7 +19,8 @@ import pytest
 
 from benchctl.data.store import RunData, open_run
 from benchctl.lossless.judge.run import analyse_run
-from tests.cli.test_run import engines_of, run, start, the_run, wait_for, write_recipe
+from tests.benchctl_process import benchctl as run
+from tests.cli.test_run import engines_of, start, the_run, wait_for, write_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.data.store import open_run
-from tests.cli.test_run import measured, run, the_run, write_recipe
+from tests.benchctl_process import benchctl as run
+from tests.cli.test_run import measured, the_run, write_recipe
 
 pytestmark = [
     pytest.mark.slow,
