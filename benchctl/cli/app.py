@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from typing import Annotated, NoReturn, TextIO
 
 import typer
@@ -168,6 +169,8 @@ def _interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
     """Exit as a program does that Ctrl-C ended, with a line: what the command says of it, such as how to go on."""
     from benchctl.text import one_line
 
+    warnings.simplefilter("ignore")  # nothing awaits, or can close, what Ctrl-C left half made, as an event loop
+    sys.unraisablehook = lambda lost: None
     sys.stderr.write(f"{one_line(str(interrupt)) or 'Interrupted.'}\n")
     sys.exit(130)
 
