@@ -10,6 +10,7 @@ import pytest
 
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.shipped import bundled_models
+from tests.engines.transformers.tiny_models import in_short_chunks
 
 LANGUAGE_MODELS = [model for model in bundled_models() if model.architecture != "eagle3"]
 PROMPTS = ("def count_values(items):\n", "料理のこつを教えてください。", "In the beginning")
@@ -33,6 +34,7 @@ def load(folder_of: Callable[[str], Path]) -> Callable[[str], Any]:
     def loaded(name: str) -> Any:
         if name not in models:
             models[name] = loading.load(folder_of(name), device="cpu", dtype="float32")
+            in_short_chunks(models[name].model)
         return models[name]
 
     return loaded

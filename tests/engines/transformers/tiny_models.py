@@ -33,7 +33,15 @@ _LINEAR = {
     "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
     "head_dim": 16,
 }
-_SSM = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16}
+_CHUNK = 16
+"""Tokens to which transformers pads every pass of a Mamba layer over several tokens; its 256 take most of a test."""
+_SSM = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 16,
+    "mamba_chunk_size": _CHUNK,
+}
 _FALCON = {**_SSM, "mamba_d_ssm": 64, "head_dim": 16}
 _GRANITE = {**_SSM, "mamba_expand": 1, "layer_types": ["linear_attention", "full_attention"] * 2}
 DECLARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -70,6 +78,13 @@ WHOLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "bloom": ("bloom", {}),
 }
 """Of no declared architecture."""
+
+
+def in_short_chunks(model: Any) -> None:
+    """Have the Mamba layers of a model that was loaded compute over few tokens at a time."""
+    for module in model.modules():
+        if hasattr(module, "chunk_size"):
+            module.chunk_size = _CHUNK
 
 
 def loaded(model_type: str, tokenizer: Any = None, seed: int = 0, **changed: Any) -> Any:
