@@ -214,7 +214,7 @@ class Prompt(BaseModel):
         if self.tool_choice is not None and self.tools is None:
             return "`tool_choice` needs `tools` to choose from."
         schemas = self._callable.values()
-        if not all(isinstance(part, dict) and isinstance(part.get("$defs", {}), dict) for part in schemas):
+        if not all(isinstance(part, dict) for part in schemas):
             return "the `parameters` of a tool are no JSON Schema: expected an object."
         if self.forces_call and not self._callable:
             return "`tool_choice` names a function that is not among `tools`."
@@ -254,14 +254,26 @@ def _call_schema(tools: dict[str, dict[str, Any]]) -> dict[str, Any]:
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": schema},
+            "properties": {"name": {"const": name}, "arguments": {"$ref": f"#/$defs/tool{number}"}},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for name, schema in tools.items()
+        for number, name in enumerate(tools)
     ]
-    shared = {name: part for schema in tools.values() for name, part in schema.get("$defs", {}).items()}
-    return (calls[0] if len(calls) == 1 else {"anyOf": calls}) | ({"$defs": shared} if shared else {})
+    schemas = {f"tool{number}": _moved(schema, f"#/$defs/tool{number}") for number, schema in enumerate(tools.values())}
+    return (calls[0] if len(calls) == 1 else {"anyOf": calls}) | {"$defs": schemas}
+
+
+def _moved(part: Any, root: str) -> Any:  # noqa: ANN401 - JSON
+    """Return a part of a schema that now begins at `root`, so that its references do: tools may use equal names."""
+    if isinstance(part, list):
+        return [_moved(item, root) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: root + value[1:] if key == "$ref" and str(value).startswith("#") else _moved(value, root)
+        for key, value in part.items()
+    }
 
 
 class PromptItem(BaseModel):

@@ -57,7 +57,14 @@ def test_a_request_of_the_bug_form_gets_the_measured_answer(start_server: StartS
         assert answer["timings"]["predicted_n"] == measured.n_predicted
 
 
-WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+PLACE = {
+    "type": "object",
+    "properties": {"place": {"$ref": "#/$defs/place"}},
+    "required": ["place"],
+    "additionalProperties": False,
+    "$defs": {"place": {"const": "Xanadu"}},
+}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": PLACE}}
 
 
 def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
@@ -72,7 +79,7 @@ def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: Resolve
     assert plain.sha256 == sha256_text(plain.text) != with_schema.sha256
 
     def answered(**fields: Any) -> Completion:
-        return complete(server, server.render(CHAT.model_copy(update=fields)), Sampling(max_tokens=40))
+        return complete(server, server.render(CHAT.model_copy(update=fields)), Sampling(max_tokens=80))
 
     assert answered(choice=("red", "deep blue")).text in ("red", "deep blue")
     free = answered(logprobs=True)
@@ -80,7 +87,7 @@ def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: Resolve
     stop = free.text[5:9]
     assert answered(stop=(stop, "never")).text == free.text[: free.text.find(stop)]
     forced = json.loads(answered(tools=(WEATHER,), tool_choice="required").text)
-    assert forced["name"] == "weather", "the template has no tools, and the schema has"
+    assert forced == {"name": "weather", "arguments": {"place": "Xanadu"}}, "the template has no tools, the schema has"
 
 
 def test_a_template_that_leaves_tools_out_is_an_error(start_server: StartServer, tiny_pair: ResolvedPair) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from benchctl.engines.llama_cpp.stream import answer_settings, check_echo, completion_body
 from benchctl.errors import EngineError
@@ -67,10 +69,19 @@ def test_what_a_prompt_asks_of_its_answer_is_sent_beside_it(fields: Any, setting
     assert answer_settings(Prompt(messages=(Message(role="user", content="x"),), **fields)) == settings
 
 
-def test_a_call_that_is_forced_is_sent_as_its_schema() -> None:
-    prompt = Prompt(messages=(Message(role="user", content="x"),), tools=(TOOL,), tool_choice="required")
+def test_a_call_that_is_forced_is_sent_as_its_schema_with_the_parts_of_every_tool() -> None:
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {
+            "properties": {"x": {"$ref": "#/$defs/X"}}, "$defs": {"X": {"const": value}}}}}
+        for name, value in (("f", 1), ("g", "one"))
+    ]  # fmt: skip
+    prompt = Prompt(messages=(Message(role="user", content="x"),), tools=tuple(tools), tool_choice="required")
     schema = answer_settings(prompt)["json_schema"]
-    assert schema["properties"] == {"name": {"const": "f"}, "arguments": {"type": "object"}}
+    assert prompt.rules is not None
+    for name, value, status in (("f", 1, "valid"), ("g", "one", "valid"), ("f", "one", "invalid"), ("g", 1, "invalid")):
+        call = {"name": name, "arguments": {"x": value}}
+        assert Draft202012Validator(schema).is_valid(call) == (status == "valid")
+        assert prompt.rules.kept(json.dumps(call), cut=False).status == status
     assert prompt.constraint(frozenset()) == "tools"
 
 
