@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 from benchctl.errors import UsageError
@@ -20,15 +21,19 @@ def with_images(prompt: Prompt, folder: Path, where: str) -> Prompt:
     """Return a prompt whose images are data. Raises UsageError for what is no image below `folder`."""
     if not prompt.images:
         return prompt
-    messages = tuple(_with_data(message, folder, where) for message in prompt.messages or ())
+    try:
+        messages = tuple(_with_data(message, folder) for message in prompt.messages or ())
+    except UsageError as error:
+        error.where = where
+        raise
     return prompt.model_copy(update={"messages": messages})
 
 
-def _with_data(message: Message, folder: Path, where: str) -> Message:
+def _with_data(message: Message, folder: Path) -> Message:
     if not message.images:
         return message
     parts = tuple(
-        {**part, IMAGES: {**part[IMAGES], "url": _data(str(part[IMAGES]["url"]), folder, where)}}
+        {**part, IMAGES: {**part[IMAGES], "url": _shared(_data(str(part[IMAGES]["url"]), folder))}}
         if part.get("type") == IMAGES
         else part
         for part in message.parts or ()
@@ -36,26 +41,32 @@ def _with_data(message: Message, folder: Path, where: str) -> Message:
     return message.model_copy(update={"parts": parts})
 
 
-def _data(address: str, folder: Path, where: str) -> str:
+@lru_cache(maxsize=64)
+def _shared(address: str) -> str:
+    """Return an address; many rows with the same image keep a single copy of it."""
+    return address
+
+
+def _data(address: str, folder: Path) -> str:
     """Return an image as a data address."""
     if _DATA.fullmatch(address):
         return address
     shown = one_line(address, 120)
     if re.match(r"\w+:", address) and not address.startswith("file:"):
         fix = "Save it beside the prompts and name the file; or write it as data:image/png;base64,…"
-        raise UsageError(f"the image {shown} is neither a file nor data; benchctl fetches none", where=where, fix=fix)
+        raise UsageError(f"the image {shown} is neither a file nor data; benchctl fetches none", fix=fix)
     root = folder.resolve()
     try:
         file = (root / address.removeprefix("file:").removeprefix("//")).resolve()
         if not file.is_relative_to(root):
-            raise UsageError(f"the image {shown} does not lie below the prompts' folder", where=where)
+            raise UsageError(f"the image {shown} does not lie below the prompts' folder")
         status = file.stat()  # a pipe would never end
         content = file.read_bytes() if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_BYTES else b""
     except (OSError, ValueError, RuntimeError) as error:  # a name with a zero byte, a loop of links
         reason = getattr(error, "strerror", None) or "its name cannot be read"
-        raise UsageError(f"the image {shown} cannot be read: {reason}", where=where) from None
+        raise UsageError(f"the image {shown} cannot be read: {reason}") from None
     kind = next((kind for start, kind in _BEGINNINGS.items() if content.startswith(start)), None)
     if kind is None:
         message = f"the image {shown} is no PNG, JPEG, GIF or WebP file of at most {_MAX_BYTES >> 20} MiB"
-        raise UsageError(message, where=where)
+        raise UsageError(message)
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

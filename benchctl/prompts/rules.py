@@ -99,7 +99,7 @@ class Rules(BaseModel):
             whole = () if kept.status != "invalid" or self.tools else (answer, text)
             if any(self._form(unstripped).status == "valid" for unstripped in whole):
                 return Kept("valid")  # spaces at its ends, or the mark itself, are of the answer
-        except RecursionError:
+        except (RecursionError, OverflowError):  # JSON that is nested too deeply, or has too long a number
             return Kept("unchecked")
         if kept.status == "invalid" and (cut or self.stop):
             return kept if kept.code == "json" and not _begins_json(text) else Kept("cut")
@@ -120,8 +120,6 @@ class Rules(BaseModel):
         """Judge each call; an answer without any is the model's own choice unless a call was forced."""
         try:
             calls = list(_calls_in(text, tuple(self.tools), bare=self.forced or '"name"' in text))
-        except (RecursionError, OverflowError):
-            return Kept("unchecked")
         except ValueError as error:
             return Kept("invalid", "call-json", _shown(str(error)), enforced=self.forced)
         if not calls:
@@ -150,8 +148,6 @@ def _by_regex(text: str, regex: str) -> Kept:
 def _by_schema(text: str, schema: dict[str, Any]) -> Kept:
     try:
         value = _parsed(text)
-    except (RecursionError, OverflowError):
-        return Kept("unchecked")
     except ValueError as error:
         return Kept("invalid", "json", _shown(str(error)), enforced=True)
     return _against(value, schema)

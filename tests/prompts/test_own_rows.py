@@ -190,6 +190,7 @@ def test_an_image_is_sent_and_hashed_as_data(tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(b"\x89PNG1")
     data = "data:image/png;base64,iVBORzE="
     prompt, same = first(tmp_path, {"messages": [shown("cat.png")]}), first(tmp_path, {"messages": [shown(data)]})
+    assert prompt.images[0] is same.images[0], "rows with the same image hold it once"
     assert sent(prompt) == [shown(data)]
     assert prompt_sha256(prompt) == prompt_sha256(same)
     (tmp_path / "cat.png").write_bytes(b"\x89PNG2")
