@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
-from benchctl.engines.common.drafts import Tally
+from benchctl.engines.base import Attestation, Capabilities, Completion, Counted, MemoryReport, Progress, Rendered
+from benchctl.engines.common.drafts import Tally, read_totals
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
 from benchctl.engines.common.process import EngineProcess, describe_exit, refused_variables
@@ -59,6 +61,10 @@ class LaunchedServer:
     """How long it may outlive a broken connection."""
     interrupt_s: ClassVar[float] = 0.0
     """How long it may outlive a SIGINT at the end; 0: it gets none."""
+    counters: ClassVar[Mapping[Counted, str]] = MappingProxyType({})
+    """The series of `/metrics` by what they count."""
+    salt_key: ClassVar[str | None] = None
+    """The key of a request that shares cached tokens only with those that have the same value; `None`: it has none."""
 
     def __init__(self, process: EngineProcess, url: str, spec: LaunchedEngineSpec) -> None:
         """`url`: where it answers, on a port or by the socket of `process.access`."""
@@ -110,6 +116,16 @@ class LaunchedServer:
     def slot_context(self) -> int | None:
         """The context that the engine was told, where no slots divide it."""
         return self.context
+
+    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
+        """Return a prompt that may share cached tokens with others, or none; most engines have no slots."""
+        if cached or self.salt_key is None:
+            return prompt
+        return replace(prompt, settings=prompt.settings | {self.salt_key: uuid.uuid4().hex})
+
+    def counted(self) -> dict[Counted, int]:
+        """Read the counters that the engine has. Raises EngineError."""
+        return read_totals(self.http.get("/metrics").text, self.counters) if self.counters else {}
 
     def memory_report(self) -> MemoryReport:
         """Return nothing: most engines' logs report neither."""

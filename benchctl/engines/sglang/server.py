@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Counted, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import StreamedAnswer, completed
-from benchctl.engines.common.drafts import Tally, read_totals, verified_ledger
+from benchctl.engines.common.drafts import Tally, verified_ledger
 from benchctl.engines.common.launched_server import (
     MODEL_NAME,
     LaunchedServer,
@@ -47,7 +46,6 @@ _KNOWN = read_causes(Path(__file__).with_name("causes.txt"))["known"]
 _COUNTED: dict[Counted, str] = {
     "cached tokens": "sglang:cached_tokens_total",
     "preemptions": "sglang:num_retracted_requests_total",
-    "evictions": "sglang:evicted_tokens_total",
     "running": "sglang:num_running_reqs",
 }
 """Its series by what they count, as SGLang's source names them; never read from a running one."""
@@ -62,6 +60,8 @@ class SglangServer(LaunchedServer):
     """A healthy SGLang; see `benchctl.engines.base.Server`."""
 
     launch_cause = staticmethod(launch_cause)
+    counters = _COUNTED
+    salt_key = "extra_key"
     dying_s = 8.0
     """A launcher whose worker has failed takes some seconds to kill the rest."""
 
@@ -107,14 +107,6 @@ class SglangServer(LaunchedServer):
         cached = count_in(answer.extra.get("cached_tokens"), 2**31)
         self._cached += cached or 0
         return replace(completed(streamed, ledger), cached_tokens=cached)
-
-    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
-        """Return a prompt that may share cached tokens with others, or none (`extra_key`); SGLang has no slots."""
-        return prompt if cached else replace(prompt, settings=prompt.settings | {"extra_key": uuid.uuid4().hex})
-
-    def counted(self) -> dict[Counted, int]:
-        """Read the counters of `/metrics`, those that this SGLang has. Raises EngineError."""
-        return read_totals(self.http.get("/metrics").text, _COUNTED)
 
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return the request."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from benchctl.data.counts import steps_contradiction
-from benchctl.engines.base import Attestation, Completion, Counted, Ledger, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Ledger, ListedToken, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, conclude, drafted_nothing
@@ -199,18 +199,10 @@ class TransformersServer(LaunchedServer):
     slots = 1
     """It answers one request at a time."""
 
-    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
-        """Return the prompt: there is neither a cache nor a slot."""
-        return prompt
-
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return the request; its answers are streamed."""
         settings = sampling.model_dump(include=_SETTINGS)
         return "/v1/completions", {"prompt": list(prompt.token_ids), **settings, **constraints_of(sampling)}
-
-    def counted(self) -> dict[Counted, int]:
-        """Return nothing: all that it counts is in its answers."""
-        return {}
 
     async def listed(self, prompt: Rendered, sampling: Sampling, likeliest: int) -> list[ListedToken] | None:
         """Return nothing: its answers list no log probabilities."""

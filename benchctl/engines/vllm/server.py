@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +17,6 @@ from benchctl.engines.common.drafts import (
     counted_since,
     read_counters,
     read_total,
-    read_totals,
     step_ledger,
     wait_until,
 )
@@ -68,6 +66,8 @@ class VllmServer(LaunchedServer):
     """A healthy vLLM; see `benchctl.engines.base.Server`."""
 
     launch_cause = staticmethod(launch_cause)
+    counters = _COUNTED
+    salt_key = "cache_salt"
     dying_s = 8.0
     """The server outlives its engine by some 5 s, and then ends with status 0."""
     interrupt_s = 5.0
@@ -141,14 +141,6 @@ class VllmServer(LaunchedServer):
             engine_prompt_s=None if unread else seconds_in(metrics.get("time_to_first_token_ms")),
             engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
         )
-
-    def in_use(self, prompt: Rendered, *, cached: bool, slot: int | None = None) -> Rendered:
-        """Return a prompt that may share cached blocks with others, or none; vLLM has no slots."""
-        return prompt if cached else replace(prompt, settings=prompt.settings | {"cache_salt": uuid.uuid4().hex})
-
-    def counted(self) -> dict[Counted, int]:
-        """Read the counters of `/metrics`, those that this vLLM has. Raises EngineError."""
-        return read_totals(self.http.get("/metrics").text, _COUNTED)
 
     def request_of(self, prompt: Rendered, sampling: Sampling, likeliest: int = 0) -> tuple[str, dict[str, Any]]:
         """Return the request."""
