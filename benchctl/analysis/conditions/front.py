@@ -69,10 +69,10 @@ def equal_throughput(levels: Sequence[Level]) -> Iterator[EqualThroughput]:
     by_group: dict[tuple[object, ...], list[Level]] = {}
     for row in levels:
         if row.is_baseline and row.rate is None:
-            by_group.setdefault((row.group, row.temperature, row.context_length, row.max_tokens), []).append(row)
+            by_group.setdefault(row.work, []).append(row)
     for rows in curves(row for row in levels if not row.is_baseline).values():
         first = rows[0]
-        theirs = by_group.get((first.group, first.temperature, first.context_length, first.max_tokens), [])
+        theirs = by_group.get(first.work, [])
         if len(rows) < 2 or len(theirs) < 2:
             continue
         for level in theirs:

@@ -111,6 +111,11 @@ class Level(Result):
     arrival: Arrival | None
     """`None` for a closed loop."""
 
+    @property
+    def work(self) -> tuple[str | None, float, int | None, int | None]:
+        """What it measured whatever the load: group, temperature, tokens of prompts and of answers."""
+        return self.group, self.temperature, self.context_length, self.max_tokens
+
 
 CrossingOutcome = Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
 LevelDoubt = Literal["not compared", "baseline refused", "refused", "not drafted", "contains 1", "no interval"]

@@ -59,7 +59,7 @@ def schedule_of(run: RunData, analysis: Analysis) -> Schedule:
             where=run.name,
             fix="matrix: {concurrency: [1, 2, 4, 8]}, as recipes/concurrency.yaml has it",
         )
-    if len({(row.temperature, row.context_length, row.max_tokens, row.group) for row in levels}) > 1:
+    if len({row.work for row in levels}) > 1:
         raise UsageError(
             "A schedule takes a run that varies nothing but the concurrency.",
             where=run.name,
