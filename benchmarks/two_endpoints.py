@@ -24,7 +24,7 @@ import httpx
 import benchctl.models
 from benchctl.engines.common.process import free_port
 from benchctl.engines.openai.adapter import OpenAiSpec
-from benchctl.lossless.judge.run import CONTROL
+from benchctl.lossless.judge.attribution import CONTROL
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 from benchmarks.bundled_runs import measure, numbered_prompts, verified

@@ -277,6 +277,10 @@ class Losslessness(Result):
         unclear = self.counts.keys() & {"differs", "undetermined", "degenerate", "violation"}
         return None if stated is None or unclear or self.verdict != "undetermined" else stated.chance
 
+    def preceded(self, reason: Reason, **changes: object) -> Losslessness:
+        """Return the verdict with a reason before the others, and other changes."""
+        return self.model_copy(update={**changes, "reasons": (reason, *self.reasons)})
+
 
 class SelfConsistency(Result):
     """Whether an arm gives the same answer in every block."""

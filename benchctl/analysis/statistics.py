@@ -190,6 +190,14 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
+def tests_after(times_asked: int) -> int:
+    """Return what a p-value is multiplied with, when more evidence was gathered so often and tested again each time.
+
+    The n-th test, from 0, has 2 / ((n + 1)(n + 2)) of the level: over any number of tests these add up to less than 2.
+    """
+    return (times_asked + 1) * (times_asked + 2) // 2
+
+
 WELCH = "Welch's t over the logarithms of each run's blocks"
 REPEATED = "Student's t over the logarithms of whole runs that were repeated"
 

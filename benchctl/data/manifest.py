@@ -163,7 +163,7 @@ class FurtherPrompts(Part):
 
     @property
     def times(self) -> int:
-        """How often prompts were asked."""
+        """How often prompts were asked, each time in blocks of their own."""
         return len({cell.block for cell in self.cells})
 
 

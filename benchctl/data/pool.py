@@ -12,7 +12,7 @@ from typing import Any
 
 from benchctl.data.cell import Cell
 from benchctl.data.integrity import Integrity
-from benchctl.data.manifest import ArmIdentity, Manifest, PromptIdentity
+from benchctl.data.manifest import ArmIdentity, FurtherPrompts, Manifest, PromptIdentity
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.scores import TargetScores, join_scores
 from benchctl.data.store import RunData
@@ -90,6 +90,7 @@ def pooled(runs: Sequence[RunData]) -> RunData:
     for number, run in enumerate(runs):
         _must_be_like(run, first, named={earlier.name for earlier in runs[:number]})
     records, cells, prompts, block = list[Record](), list[Cell](), dict[tuple[str, int], PromptIdentity](), 0
+    further = FurtherPrompts()
     for run in map(with_further, runs):
         manifest = run.manifest
         assert manifest is not None, "checked above"
@@ -97,14 +98,16 @@ def pooled(runs: Sequence[RunData]) -> RunData:
         records += [record.changed(block=block + record.block, rep=block + record.block) for record in complete]
         cells += [cell.model_copy(update={"block": block + cell.block}) for cell in manifest.cells]
         prompts |= {(prompt.task, prompt.prompt_idx): prompt for prompt in manifest.prompts}
-        block = 1 + max([record.block for record in records] + [cell.block for cell in cells])
+        if manifest.further is not None:
+            further.prompts += manifest.further.prompts
+            asked = manifest.further.cells
+            further.cells += [cell.model_copy(update={"block": block + cell.block}) for cell in asked]
+        block = 1 + max([record.block for record in records] + [cell.block for cell in (*cells, *further.cells)])
     manifest = first.manifest
     assert manifest is not None, "checked above"
     own_blocks = sum(run.manifest.blocks for run in runs if run.manifest is not None)
-    asked = [run.manifest.further for run in runs if run.manifest is not None and run.manifest.further is not None]
-    most_often = max(asked, key=lambda further: further.times, default=None)
     update: dict[str, Any] = {
-        "prompts": list(prompts.values()), "cells": cells, "decided": {}, "blocks": own_blocks, "further": most_often,
+        "prompts": list(prompts.values()), "cells": cells, "decided": {}, "blocks": own_blocks, "further": further,
     }  # fmt: skip
     return replace(
         first,

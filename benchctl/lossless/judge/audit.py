@@ -11,7 +11,7 @@ import numpy as np
 
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, ArmAudit, DetectionPower, Reason, because
-from benchctl.analysis.statistics import holm
+from benchctl.analysis.statistics import holm, tests_after
 from benchctl.lossless.judge.noise import (
     SECOND_ROUND,
     TAUS,
@@ -66,19 +66,19 @@ def audit_parts(
     """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all.
 
     `reason`: why what is not scored was not; `nats`: within which the engine of the stated power accepts the runner-up.
-    `times_asked`: how often further prompts were asked. Each time the arms are tested again, at half the level of the
-    test before: over all tests together the chance of a false alarm is less than twice that of the first.
+    `times_asked`: how often further prompts were asked. Each time the arms are tested again, at a lower level
+    (`tests_after`): over all tests together the chance of a false alarm is less than twice that of the first.
     """
     arms = sum(len(selection.arms) for _, selection in parts)
-    tests = arms * 2**times_asked
+    repeats = tests_after(times_asked)
     audits = {
-        arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, tests, nats)
+        arm.arm: _audit(arm, scores, selection.lacks.get(arm.arm), reason, arms * repeats, nats)
         for scores, selection in parts
         for arm in selection.arms
     }
     tested = {name: audit.p for name, audit in audits.items() if audit.p is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
-        audits[name] = audits[name].model_copy(update={"p_adjusted": min(1.0, adjusted * 2**times_asked)})
+        audits[name] = audits[name].model_copy(update={"p_adjusted": min(1.0, adjusted * repeats)})
     return audits
 
 

@@ -26,7 +26,7 @@ from benchctl.analysis.answers import same_answer
 from benchctl.analysis.cells import identity_of, speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.losslessness import AUDIT_LEVEL, CHANGED_SHARE, TIMES_BEHIND, ArmAudit, ControlTest
-from benchctl.analysis.statistics import holm
+from benchctl.analysis.statistics import holm, tests_after
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.judge.noise import noise_of
 from benchctl.lossless.judge.selection import key_of
@@ -140,14 +140,15 @@ def find_controls(
             if name in names and prompts:
                 tested = Tested(condition.of(arm), arm, scores.get(condition.group.run.part))
                 results[name] = _test(tested, prompts)
+    repeats = tests_after(times_asked)
     tests = {name: test.p for name, test in results.items() if test.p is not None}
     for name, adjusted in zip(tests, holm(list(tests.values())), strict=True):
         test = results[name]
         count = test.arms_answers, test.controls_answers
         differs_alone = float(by_class(count[::-1], count[0])[-1]) if test.against == "noise" else 0.5
-        chance = power(test.tested, differs_alone, AUDIT_LEVEL / 2 / len(tests) / 2**times_asked / test.tests)
-        p_adjusted = min(1.0, adjusted * 2**times_asked)
-        results[name] = test.model_copy(update={"p_adjusted": p_adjusted, "power": chance})
+        chance = power(test.tested, differs_alone, AUDIT_LEVEL / 2 / len(tests) / repeats / test.tests)
+        changes = {"p_adjusted": min(1.0, adjusted * repeats), "power": chance}
+        results[name] = test.model_copy(update=changes)
     return results
 
 

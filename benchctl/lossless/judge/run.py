@@ -1,53 +1,43 @@
 """The analysis of a run with the verdicts of this room: what every caller of `analyse` gets.
 
-Pure: reads no file beyond the run's own, and equal records give equal numbers. Two cases have rules of their own:
+Pure: reads no file beyond the run's own, and equal records give equal numbers.
 
-- Overlapping requests, and sampled answers beside greedy ones, are not judged by their answers. What a request shares a
-  batch with changes how its numbers are rounded, and with it which of two near-equal tokens is chosen: on these engines
-  two runs of the same concurrent requests without any speculation differ. A difference from the baseline then shows
-  nothing about speculation, and equality is chance. Of sampled answers only the distribution can be compared. A request
-  that failed, a record that is damaged and an answer that is empty or a loop are flaws all the same.
-- Where arm and baseline are two servers that ran already, is a violation speculation's, or another difference's?
-  benchctl knows how engines that it launches were started, and refuses arms that differ in more than speculation. Of
-  two endpoints it knows what they report, which is little: `-fa off` or another KV type is in no answer.
+Overlapping requests, and sampled answers beside greedy ones, are not judged by their answers. What a request shares a
+batch with changes how its numbers are rounded, and with it which of two near-equal tokens is chosen: on these engines
+two runs of the same concurrent requests without any speculation differ. A difference from the baseline then shows
+nothing about speculation, and equality is chance. Of sampled answers only the distribution can be compared. A request
+that failed, a record that is damaged and an answer that is empty or a loop are flaws all the same.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from benchctl.analysis.analyse import Condition, analyse, conditions_of
 from benchctl.analysis.answers import Answers, degeneration, find_consistency
-from benchctl.analysis.cells import attestations, failed_cells, identity_of, speculates
+from benchctl.analysis.cells import failed_cells, identity_of
 from benchctl.analysis.conditions.results import NotJudged
 from benchctl.analysis.conditions.split import ConditionRun
 from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, Validity, because
-from benchctl.analysis.results import Analysis, Comparison, Losslessness, LosslessVerdict, SelfConsistency
+from benchctl.analysis.results import Analysis, Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.analysis.scope import by_process, find_scope
 from benchctl.data.pool import with_further
 from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
+from benchctl.lossless.judge.attribution import attribute
 from benchctl.lossless.judge.audit import NOT_SCORED, NOT_VERIFIED, audit_parts, stated_nats
 from benchctl.lossless.judge.control import find_controls
 from benchctl.lossless.judge.divergence import Evidence, changed_scores, find_evidence
 from benchctl.lossless.judge.replay import ArmSteps, JudgedReplay, judge_replays, select_steps
 from benchctl.lossless.judge.selection import Selection, select_answers
 from benchctl.lossless.judge.validity import find_validity, with_validity
-from benchctl.lossless.judge.verdicts import greedy, judge_arm, plainly_equal
+from benchctl.lossless.judge.verdicts import greedy, judge_arm
 from benchctl.lossless.judge.widths import width_groups
 from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.words.lossless import worded
-
-VOUCHED = "only_speculation_differs"
-"""The key of `engine` by which a user vouches for it."""
-CONTROL = "-control"
-"""What follows an arm's name in that of its control: a server that was started as the arm's, without speculation."""
-_SPECULATIVE = ("speculative", "speculation", "/metrics", "draft")
-"""Words of what a server reports that differ because it speculates."""
 
 
 def analyse_run(run: RunData, *, baseline: str | None = None) -> Analysis:
@@ -90,8 +80,10 @@ def _judge(
     replays = _judge_replays(parts, scores, names)
     undecided = [name for name in names if name not in replays or not replays[name].summary.decides]
     selections = [(scores[run.part], select_answers(groups, undecided)) for run, groups in parts]
-    manifest = conditions[0].group.run.manifest
+    first_run = conditions[0].group.run
+    manifest = first_run.manifest
     times_asked = manifest.further.times if manifest and manifest.further else 0
+    times_asked += max(0, len(first_run.names) - 1)  # a run that is joined to others is more evidence, as prompts are
     audits = audit_parts(selections, reason=reason, nats=stated_nats(manifest), times_asked=times_asked)
     processes = by_process(record for condition in conditions for record in condition.group.run.records)
     controls = find_controls(conditions, names, scores, audits, times_asked=times_asked)
@@ -172,12 +164,7 @@ def _controlled(verdict: Losslessness, test: ControlTest | None) -> Losslessness
     word = "violation" if test.violates else verdict.verdict
     if word == "not judged":
         return verdict.model_copy(update={"control": test})
-    return _preceded(verdict, because("control"), verdict=word, control=test)
-
-
-def _preceded(judged: Losslessness, reason: Reason, **changes: object) -> Losslessness:
-    """Return the verdict with a reason before the others, and other changes."""
-    return judged.model_copy(update={**changes, "reasons": (reason, *judged.reasons)})
+    return verdict.preceded(because("control"), verdict=word, control=test)
 
 
 def _label_lossy(verdict: Losslessness, frame: Frame) -> Losslessness:
@@ -188,7 +175,7 @@ def _label_lossy(verdict: Losslessness, frame: Frame) -> Losslessness:
         return verdict
     equal = verdict.verdict == "identical"
     lossy = because("lossy-by-design", settings=", ".join(settings), synthetic=SYNTHETIC in settings, equal=equal)
-    return _preceded(verdict, lossy, verdict="violation", lossy=settings)
+    return verdict.preceded(lossy, verdict="violation", lossy=settings)
 
 
 def scores_of(run: RunData) -> TargetScores | None:
@@ -264,69 +251,6 @@ def _flaws(frame: Frame, answers: Answers, arm: int) -> tuple[Reason | None, Rea
         because("unfit-answers", count=len(unfit), first=unfit[0]) if unfit else None,
         because("degenerate-answers", count=len(degenerate), first=degenerate[0]) if degenerate else None,
     )
-
-
-def attribute(verdict: Losslessness, frame: Frame, answers: Answers) -> Losslessness:
-    """Return the verdict: of two servers a violation only where speculation alone differs, else undetermined."""
-    if verdict.verdict != "violation" or not _two_servers(frame, verdict.arm):
-        return verdict
-    if _vouched(frame):
-        return _preceded(verdict, because("vouched", key=VOUCHED))
-    control = _control(frame, verdict.arm)
-    if control is not None and plainly_equal(frame, answers, control).all():
-        return _preceded(verdict, because("control-is-target", control=frame.arms[control]))
-    comparisons = [_unattributed(comparison) for comparison in verdict.comparisons]
-    counts = dict(sorted(Counter(comparison.outcome for comparison in comparisons).items()))
-    cause = _cause(frame, verdict.arm, control)
-    return _preceded(verdict, cause, verdict="undetermined", comparisons=comparisons, counts=counts)
-
-
-def _cause(frame: Frame, arm: str, control: int | None) -> Reason:
-    """Return what may make the arm differ; the words add how to find out which it is."""
-    reported = dict(zip(("reported", "baseline_reported"), _reported(frame, arm) or (None, None), strict=True))
-    if not speculates(frame, frame.arms.index(arm)):
-        return because("servers-differ", **reported)
-    name = f"{arm}{CONTROL}" if control is None else frame.arms[control]
-    return because("speculation-or-servers", control=name, measured=control is not None, key=VOUCHED, **reported)
-
-
-def _two_servers(frame: Frame, arm: str) -> bool:
-    urls = {planned.name: planned.url for planned in frame.manifest.arms} if frame.manifest else {}
-    url = urls.get(arm)
-    return url is not None and url != urls.get(frame.arms[frame.baseline])
-
-
-def _vouched(frame: Frame) -> bool:
-    engine = frame.manifest.recipe.get("engine") if frame.manifest else None
-    return isinstance(engine, dict) and engine.get(VOUCHED) is True
-
-
-def _control(frame: Frame, arm: str) -> int | None:
-    """Return the arm whose server is as this arm's without speculation, by its name; `None` where there is none."""
-    name = f"{arm}{CONTROL}"
-    number = frame.arms.index(name) if name in frame.arms else None
-    return None if number is None or speculates(frame, number) or not _two_servers(frame, name) else number
-
-
-def _reported(frame: Frame, arm: str) -> tuple[str, str] | None:
-    """Return the first thing that the two servers report unlike each other."""
-    ours, theirs = (_facts(frame, name) for name in (arm, frame.arms[frame.baseline]))
-    unlike = ((line, theirs[page]) for page, line in ours.items() if theirs.get(page, line) != line)
-    return next(unlike, None)
-
-
-def _facts(frame: Frame, arm: str) -> dict[str, str]:
-    """Return what an arm's server reported of itself, by page."""
-    evidence = [line for attestation in attestations(frame, arm) for line in attestation.evidence]
-    lines = [line for line in evidence if line.startswith("GET ")]
-    plain = [line for line in lines if not any(word in line for word in _SPECULATIVE)]
-    return {line.partition(":")[0]: line for line in plain}
-
-
-def _unattributed(comparison: Comparison) -> Comparison:
-    if comparison.outcome != "violation":
-        return comparison
-    return comparison.model_copy(update={"outcome": "differs"})
 
 
 class OutputComparison:

@@ -281,9 +281,9 @@ def test_the_recipe_names_what_has_to_be_found(run: RunData) -> None:
     assert chances == sorted(chances) and chances[0] < chances[-1]
 
 
-def test_each_time_that_prompts_are_asked_halves_the_level(run: RunData) -> None:
+def test_each_time_that_prompts_are_asked_lowers_the_level(run: RunData) -> None:
     parts = [(audit(run), select_answers(OutputComparison(run).parts))]
     first, third = (audit_parts(parts, times_asked=times)["spec"] for times in (0, 2))
     assert first.p is not None and first.p == third.p
-    assert first.p_adjusted is not None and third.p_adjusted == min(1.0, 4 * first.p_adjusted)
+    assert first.p_adjusted is not None and third.p_adjusted == min(1.0, 6 * first.p_adjusted)
     assert first.floor is not None and third.floor is not None and third.floor > first.floor

@@ -145,4 +145,4 @@ def test_on_a_target_without_noise_the_baseline_repeated_is_a_control(
         assert test.p == pytest.approx(3.0**-12)
         assert test.violates
         again = find_controls(conditions_of(run), ["faulty"], {None: target_scores}, {}, times_asked=3)["faulty"]
-        assert again.p_adjusted == pytest.approx(8 * 3.0**-12), "a test each time that prompts were asked"
+        assert again.p_adjusted == pytest.approx(10 * 3.0**-12), "a test each time that prompts were asked"

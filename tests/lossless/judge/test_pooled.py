@@ -107,10 +107,16 @@ def test_runs_of_one_workload_are_judged_together() -> None:
     assert {name: row.verdict for name, row in together.items()} == {"spec": "violation", "other": "identical"}
     assert together["other"].comparisons[0].blocks_compared == 2
     assert together["other"].replay is not None and together["other"].replay.exact
+    twice = [
+        run_of([asked(name, 1), asked(name, 2, block=2)], run=f"20261122-110500-{name}") for name in ("spec", "other")
+    ]
+    manifest = pooled(twice).manifest
+    assert manifest is not None and manifest.further is not None
+    assert manifest.further.times == 4, "each run was asked two times, in blocks of its own"
     with pytest.raises(UsageError, match="named twice"):
         pooled([first, second, second])
     with pytest.raises(UsageError, match="no arm 'typo'"):
-        verify_pooled([first, second], Request(arms=["typo"], depth="off"))
+        verify_pooled([first, second], Request(arms=["typo"], offline=True))
 
 
 @pytest.mark.parametrize(
