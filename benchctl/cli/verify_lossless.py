@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -27,13 +27,11 @@ def verify_lossless(
         str | None,
         typer.Option(metavar="FILE", help="With --more: ask these.", autocompletion=complete.suites),
     ] = None,
-    audit: Annotated[
-        Literal["full", "divergences", "off"],
-        typer.Option(metavar="full|divergences|off", help="How much the target scores."),
-    ] = "full",
     audit_minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="MINUTES", help="At most so long.", show_default="as long as the run"),
+        typer.Option(
+            min=0.1, metavar="MINUTES", help="The target scores at most so long.", show_default="as long as the run"
+        ),
     ] = None,
     accept: options.Accept = "exact",
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine.")] = False,
@@ -55,21 +53,16 @@ def verify_lossless(
     Exits with 0 when every arm is identical or exact (or what --accept names), with 1 when not or undetermined, with 3
     when the engine failed.
     """
-
-    starts = not offline and audit != "off"
-    scored = "--offline" if offline else f"--audit {audit}"
     runs: list[str | None] = [*run] if run else [None]
-    ignored = {
-        "--audit": (audit != "full" and offline, scored),
-        "--audit-minutes": (audit_minutes is not None and (offline or audit != "full"), scored),
-        "--engine-binary": (engine_binary is not None and not starts, scored),
-        "--models-dir": (models_dir is not None and not starts, scored),
-        "--more": (more and (offline or audit != "full"), scored),
-        "--baseline": (more and baseline is not None, "--more"),
-    }
-    if without_effect := [name for name, (is_given, _) in ignored.items() if is_given]:
+    starting = {
+        "--audit-minutes": audit_minutes, "--engine-binary": engine_binary, "--models-dir": models_dir,
+        "--more": more or None,
+    }  # fmt: skip
+    if offline and (without_effect := [name for name, value in starting.items() if value is not None]):
         message = f"{', '.join(without_effect)} would have no effect"
-        raise UsageError(message, where=ignored[without_effect[0]][1], fix="Leave out either of them.")
+        raise UsageError(message, where="--offline", fix="Leave out either of them.")
+    if more and baseline is not None:
+        raise UsageError("--baseline would have no effect", where="--more", fix="Leave out either of them.")
     if not more and (budget is not None or prompts is not None):
         message = "--budget and --prompts have no effect without --more."
         raise UsageError(message, fix="Add --more, or leave them out.")
@@ -84,7 +77,7 @@ def verify_lossless(
     request = Request(
         baseline=baseline,
         arms=arm,
-        depth="off" if offline else audit,
+        offline=offline,
         budget_min=audit_minutes,
         binary=engine_binary,
         models_dir=models_dir,
@@ -93,9 +86,9 @@ def verify_lossless(
     )
     asked = None
     if more:
-        from benchctl.lossless.score.asking import Bound, verify_more
+        from benchctl.lossless.score.asking import AskingLimits, verify_more
 
-        data, verified, asked = verify_more(data, request, Bound(options.read_budget(budget or "10m"), prompts))
+        data, verified, asked = verify_more(data, request, AskingLimits(options.read_budget(budget or "10m"), prompts))
     elif others:
         data, verified = verify_pooled([data, *others], request)
     else:

@@ -284,7 +284,7 @@ class TargetScores(Part):
         """Of these, where its likeliest token was the answer's own."""
         return self.places_decoded - sum(len(earlier.others) for earlier in self.decoded)
 
-    def known_places(self, width: int, slots: int = 1) -> int:
+    def places_read(self, width: int, slots: int = 1) -> int:
         """Return at how many places the noise of batches of `width` tokens of each of `slots` requests was read."""
         return sum(len(read.places) for read in self.passes if (read.width, read.slots) == (width, slots))
 

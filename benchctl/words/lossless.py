@@ -61,7 +61,6 @@ UNSCORED = {
     "failed": "its answers could not be scored: {message}",
     "several-machines": "its answers come from several kinds of machines, and this machine's target may compute other "
     "values",
-    "divergences-alone": "--audit divergences scores no whole answers",
     "scores-changed": "{message}",
     "scores-of-another": "what was replayed is of another run, engine or model",
     "other-baseline": "what was replayed is of another baseline, {baseline}",

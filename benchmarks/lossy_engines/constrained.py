@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--only", nargs="+", choices=list(FAULTS), default=list(FAULTS))
     parser.add_argument("--tasks", nargs="+", help="of the suite (all)")
-    parser.add_argument("--audit", default="full", help="of verify-lossless: `off` judges the form of answers alone")
+    parser.add_argument("--offline", action="store_true", help="judge the form of answers alone")
     parser.add_argument("--binary", type=Path, help="a llama-server that was built so before")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def main() -> None:
         blocks=1,
     )
     run = measure(recipe, options.results)
-    code, document = verified(run.folder, "--audit", options.audit)
+    code, document = verified(run.folder, *(["--offline"] if options.offline else []))
     file = RESULTS / f"{NAME}.json"
     rows: dict[str, Any] = json.loads(file.read_text("utf-8"))["found"] if file.is_file() else {}
     target = Path(options.target).name.removeprefix("bundled:")

@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless --more`: ask further prompts, untimed, until every arm has a verdict or a bound is reached.
+"""`benchctl verify-lossless --more`: ask further prompts, untimed, until every arm has a verdict or a limit is reached.
 
 A fresh engine of the baseline and of each arm answers them, as in the run; what it answers is evidence for verdicts on
 the output alone. Prompts are those of the run's suite that its `limit` left out, then those of the other shipped suites
@@ -41,7 +41,7 @@ from benchctl.text import listed
 
 STEP, GROWTH = 8, 4
 """Prompts that are asked before the first further verdict, and how many times as many each time after that: every
-verdict halves the level of the next (`audit_parts`), so that there are few."""
+verdict lowers the level of the next (`tests_after`), so that there are few."""
 READ_AGAIN = 2.0
 """Asking and replaying an answer takes about so many times as long as asking it."""
 
@@ -53,7 +53,7 @@ Show = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Bound:
+class AskingLimits:
     """When asking ends at the latest."""
 
     budget_s: float
@@ -61,14 +61,14 @@ class Bound:
     """A prompts file; `None`: the run's own suite, then the shipped ones."""
 
 
-def verify_more(run: RunData, request: Request, bound: Bound) -> tuple[RunData, Verified, Asked]:
+def verify_more(run: RunData, request: Request, limits: AskingLimits) -> tuple[RunData, Verified, Asked]:
     """Verify a run, and ask further prompts for as long as an arm is open: those of `request.arms` while no violation
     is found, or else every arm that is undetermined.
 
     Returns the run as it then is. Raises UsageError where engine, models, prompts or machine are not the run's,
     EngineError where an engine fails while it answers, and StorageError.
     """
-    until, asker, size = time.monotonic() + bound.budget_s, _Asker(run, request, bound), STEP
+    until, asker, size = time.monotonic() + limits.budget_s, _Asker(run, request, limits), STEP
     asked_arms, suites = dict[str, None](), Counter[str]()
     while True:
         seconds = max(LEAST_S, until - time.monotonic())
@@ -124,7 +124,7 @@ class _Prompt:
 class _Asker:
     """What asks: the run's recipe prepared again, and the prompts that there are."""
 
-    def __init__(self, run: RunData, request: Request, bound: Bound) -> None:
+    def __init__(self, run: RunData, request: Request, limits: AskingLimits) -> None:
         """Raises as `verify_more`."""
         manifest = run.manifest
         where = str(run.folder)
@@ -145,7 +145,7 @@ class _Asker:
             problem = f"Since this run was made, {listed(changed)} changed, and with it how answers are rounded."
             raise UsageError(problem, where=where, fix="Run the recipe again with more prompts.")
         self.baseline_of = {name: arm.baseline for name, arm in manifest.compared().items()}
-        self.prompts = list(_prompts(self.prepared, manifest, bound.prompts))
+        self.prompts = list(_prompts(self.prepared, manifest, limits.prompts))
 
     def cells_of(self, arms: Sequence[str]) -> list[str]:
         """Return the baselines of some arms, then the arms."""

@@ -39,7 +39,7 @@ def prompts_beside(manifest: Manifest) -> Iterator[PromptItem]:
 
 def lacking_widths(scores: TargetScores | None, widths: Sequence[int]) -> list[int]:
     """Return the verify widths whose noise was read at too few places."""
-    return [width for width in widths if scores is None or scores.known_places(width) < PREFIXES]
+    return [width for width in widths if scores is None or scores.places_read(width) < PREFIXES]
 
 
 def read_continuation(
@@ -67,7 +67,7 @@ def read_continuation(
             planned = reading.null_pass(alignment)
             if planned.key in read or not alignment.places(len(tokens)):
                 continue
-            if scores.known_places(width) >= PREFIXES:
+            if scores.places_read(width) >= PREFIXES:
                 break
             batches = read_in_batches(scorer, reading, alignment)
             scores.passes.append(batches.model_copy(update={"suite": SUITE}))

@@ -285,7 +285,7 @@ def plan_answers(
     passes: dict[int, list[Alignment]] = {position: [] for position in range(len(answers))}
     soon = max(FEWEST_ANSWERS, len(answers) // 2)
     for width in selection.widths if in_batches else ():
-        have = stored.known_places(width) if stored else 0
+        have = stored.places_read(width) if stored else 0
         for first, last in ((0, soon), (soon, len(answers))):
             for alignment, position in product(alignments(width), range(first, min(last, len(answers)))):
                 key = (*answers[position].key, width, alignment.first, alignment.skipped, 1)
@@ -309,7 +309,7 @@ def plan_answers(
 
 def _null_cost(selection: Selection, stored: TargetScores | None, cost: ScoringCost) -> float:
     """Return about what measuring the missing noise takes."""
-    missing = {width: PREFIXES - (stored.known_places(width) if stored else 0) for width in selection.widths}
+    missing = {width: PREFIXES - (stored.places_read(width) if stored else 0) for width in selection.widths}
     cost_alone = sum(max(0, count) * (width * cost.token_s / 2 + REQUEST_S) for width, count in missing.items())
     return cost_alone + _shared_cost(selection, stored, cost)
 
@@ -322,4 +322,4 @@ def _shared_cost(selection: Selection, stored: TargetScores | None, cost: Scorin
 
 def lacks_shared(stored: TargetScores | None, width: int, slots: int) -> bool:
     """Whether too little is known of the noise of batches of `width` tokens of each of `slots` requests."""
-    return stored is None or stored.known_places(width, slots) < PREFIXES
+    return stored is None or stored.places_read(width, slots) < PREFIXES

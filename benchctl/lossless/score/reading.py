@@ -274,7 +274,7 @@ def read_shared(
     batches in which every slot reads on count. Raises EngineError.
     """
     slot_batches = [_batches(slot_answers, width) for slot_answers in _dealt(answers, slots)]
-    have = target_scores.known_places(width, slots)
+    have = target_scores.places_read(width, slots)
     passes: dict[tuple[object, ...], NullPass] = {}
     for batches in zip(*slot_batches, strict=False):
         if have >= PREFIXES or time.monotonic() >= until:

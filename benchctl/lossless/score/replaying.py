@@ -17,8 +17,8 @@ from benchctl.data.scores import DeviatingToken, ReplayedAnswer, Replays, Replay
 from benchctl.engines.base import Launch, Rendered, Renders, Replayer, ReplayingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.lossless.judge.replay import ArmSteps, SteppedAnswer, target_of
-from benchctl.lossless.score.keeping import KeptScores, Show
 from benchctl.lossless.score.relaunch import Relaunch, RelaunchError, ScoringOutcome
+from benchctl.lossless.score.scores_file import ScoresFile, Show
 from benchctl.models.files import file_sha256
 
 Prompts = dict[tuple[str, int, str | None, int | None], Rendered]
@@ -30,28 +30,28 @@ def prompt_key(answer: SteppedAnswer) -> tuple[str, int, str | None, int | None]
     return answer.answer.task, answer.answer.prompt_idx, answer.answer.prompt_sha, answer.answer.prompt_tokens
 
 
-def replay_run(kept: KeptScores, conditions: Sequence[Sequence[ArmSteps]], show: Show, budget_s: float) -> float:
+def replay_run(file: ScoresFile, conditions: Sequence[Sequence[ArmSteps]], show: Show, budget_s: float) -> float:
     """Replay the answers of a run that were not replayed yet, the control first; return the seconds that this took.
 
     `conditions`: of each its baseline, then its arms. What cannot be replayed leaves its reason in the scores, and
     other tests then decide. Raises StorageError, and KeyboardInterrupt.
     """
-    to_read = to_replay(conditions, kept.scores.replays if kept.scores else None)
+    to_read = to_replay(conditions, file.scores.replays if file.scores else None)
     start = time.monotonic()
-    if not to_read and not (kept.scores and kept.scores.replays):
-        kept.lack_replay({})
+    if not to_read and not (file.scores and file.scores.replays):
+        file.note_lacks({})
     if to_read:
         with ScoringOutcome().keeping_failures():
-            relaunch = kept.target.again()
+            relaunch = file.target.again()
             plans, lacks = plan_targets(relaunch, to_read)
-            kept.lack_replay(lacks)
+            file.note_lacks(lacks)
             if plans:
-                _replay(kept, relaunch, plans, to_read, show, start + budget_s)
+                _replay(file, relaunch, plans, to_read, show, start + budget_s)
     return time.monotonic() - start
 
 
 def _replay(
-    kept: KeptScores,
+    file: ScoresFile,
     relaunch: Relaunch,
     plans: Sequence[TargetPlan],
     conditions: Sequence[Sequence[ArmSteps]],
@@ -60,27 +60,27 @@ def _replay(
 ) -> None:
     arms = [arm for condition in conditions for arm in condition]
     show("starting the target alone", 0, 1)
-    with kept.target.scorer() as scorer, kept.kept():
-        scores = kept.begun(scorer)
+    with file.target.scorer() as scorer, file.writing():
+        scores = file.scores_read_by(scorer)
         replays = scores.replays = scores.replays or Replays()
         prompts = _rendered(relaunch, scorer, arms, replays)
-    kept.target.stop()
+    file.target.stop()
     start, before, done = time.monotonic(), replays.seconds, 0
     total = sum(len(missing(arm, replays)) for arm in arms)
     for plan in plans:
         try:
-            with relaunch.replayer(kept.target.run.folder, plan.launch) as replayer, kept.kept():
+            with relaunch.replayer(file.target.run.folder, plan.launch) as replayer, file.writing():
                 for stepped in _read(replayer, plan, replays, prompts, conditions):
                     if time.monotonic() > until:
                         break
                     show("/".join(map(str, stepped.prompt)), done, total)
                     done += 1
                     replays.seconds = before + time.monotonic() - start
-                    kept.keep_soon()
-                    kept.changed = True  # by the reading that follows
+                    file.write_soon()
+                    file.changed = True  # by the reading that follows
         except EngineError as error:
             replays.lacks |= dict.fromkeys((arm.arm for arm in plan.arms), f"the engine failed: {error.what}")
-            kept.changed = True
+            file.changed = True
         if not _controls_hold(conditions, replays):
             break
     show("done", total, total)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -30,7 +29,6 @@ from benchctl.lossless.judge.divergence import NOT_REPLAYED
 from benchctl.lossless.judge.run import OutputComparison
 from benchctl.lossless.judge.selection import Selection
 from benchctl.lossless.score.continuing import lacking_widths, prompts_beside, read_continuation
-from benchctl.lossless.score.keeping import KeptScores, Show
 from benchctl.lossless.score.plan import (
     AnswerPlan,
     AnswerToScore,
@@ -52,6 +50,7 @@ from benchctl.lossless.score.reading import (
 )
 from benchctl.lossless.score.relaunch import Relaunch, ScoringOutcome, Target
 from benchctl.lossless.score.replaying import replay_run
+from benchctl.lossless.score.scores_file import ScoresFile, Show
 from benchctl.measurement.progress import shown_steps
 from benchctl.measurement.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
@@ -69,10 +68,6 @@ Announce = Callable[[ScoringPlan], None]
 OFFLINE = because("divergence-offline")
 UNSCORED_OFFLINE = because("offline")
 ELSEWHERE = because("several-machines")
-DIVERGENCES_ALONE = because("divergences-alone")
-
-Depth = Literal["full", "divergences", "off"]
-"""What is scored: whole answers, the first divergences alone, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,8 @@ class Request:
 
     baseline: str | None = None
     arms: list[str] | None = None
-    depth: Depth = "full"
+    offline: bool = False
+    """Whether no engine is started: what is stored decides."""
     budget_min: float | None = None
     """How long whole answers may be scored."""
     binary: str | None = None
@@ -129,7 +125,7 @@ def verify(run: RunData, request: Request) -> Verified:
                 raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=fix)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
     budget = None if request.budget_min is None else request.budget_min / len(parts)
-    request = replace(request, depth="off" if elsewhere else request.depth, budget_min=budget)
+    request = replace(request, offline=request.offline or elsewhere, budget_min=budget)
     if len(parts) == 1:
         return _verified(parts[0], request)
     compared = run.manifest.compared().values() if run.manifest else ()
@@ -143,10 +139,8 @@ def verify(run: RunData, request: Request) -> Verified:
         scored[part.part or ""] = of_this_part.scores
         failures += [of_this_part.failure] if of_this_part.failure is not None else []
     outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
-    offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
-    verdicts = outputs.verdicts(
-        reason={"off": offline, "divergences": DIVERGENCES_ALONE}.get(request.depth, NOT_SCORED)
-    )
+    unscored = ELSEWHERE if elsewhere else UNSCORED_OFFLINE if request.offline else NOT_SCORED
+    verdicts = outputs.verdicts(reason=unscored)
     failure = next((_if_nothing(problem, verdicts) for problem in failures), None)
     return Verified(outputs, verdicts, outputs.consistency(), failure=failure)
 
@@ -161,7 +155,7 @@ def verify_pooled(runs: Sequence[RunData], request: Request) -> tuple[RunData, V
     failures = [verify(run, request).failure for run in runs]
     together = pooled([open_run(run.folder) for run in runs])
     outputs = OutputComparison(together, baseline=request.baseline, arms=request.arms)
-    verdicts = outputs.verdicts(reason={"off": UNSCORED_OFFLINE}.get(request.depth, NOT_SCORED))
+    verdicts = outputs.verdicts(reason=UNSCORED_OFFLINE if request.offline else NOT_SCORED)
     failure = next((_if_nothing(problem, verdicts) for problem in filter(None, failures)), None)
     return together, Verified(outputs, verdicts, outputs.consistency(), together.scores, failure)
 
@@ -169,7 +163,7 @@ def verify_pooled(runs: Sequence[RunData], request: Request) -> tuple[RunData, V
 def _verified(run: RunData, request: Request) -> Verified:
     """Score and judge a run of a single target, or a part of a run."""
     outputs = OutputComparison(run, baseline=request.baseline, arms=request.arms)
-    if request.depth == "off":
+    if request.offline:
         stored = outputs.stored
         reason = OFFLINE if stored.reason == NOT_REPLAYED else stored.reason
         verdicts = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
@@ -184,11 +178,10 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
     """Score a run's divergences that are not scored yet, then whole answers, and judge it."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
     budget_s = session.budget_s(request.budget_min)
-    if request.depth == "full":
-        with shown_steps("Replaying", quiet=request.quiet) as show:
-            taken_s = replay_run(session, outputs.steps, show, budget_s)
-        budget_s = max(LEAST_S if request.budget_min is None else 0.0, budget_s - taken_s)
-        evidence = replace(evidence, scores=session.scores, noise={})
+    with shown_steps("Replaying", quiet=request.quiet) as show:
+        taken_s = replay_run(session, outputs.steps, show, budget_s)
+    budget_s = max(LEAST_S if request.budget_min is None else 0.0, budget_s - taken_s)
+    evidence = replace(evidence, scores=session.scores, noise={})
     verdicts = outputs.verdicts(evidence)
     open_verdicts = [row for row in verdicts if row.replay is None or not row.replay.decides]
     stored_verdicts = [verdict for verdict in open_verdicts if verdict.arm in outputs.frame.arms]
@@ -204,10 +197,10 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
             answer: because("divergence-failed", message=message) for answer, message in outcome.by_answer.items()
         }
         evidence = replace(evidence, scores=session.scores, reason=reason, by_answer=by_answer, noise={})
-    unscored = DIVERGENCES_ALONE
+    unscored = NOT_SCORED
     differing = outputs.selection(verdicts)
     selection = differing if differing.arms else differing.equal_alone()
-    if request.depth == "full" and selection.arms:
+    if selection.arms:
         with shown_steps("Scoring whole answers", quiet=request.quiet) as show:
             outcome = session.score_answers(
                 selection,
@@ -238,7 +231,7 @@ def _announce(plan: ScoringPlan) -> None:
     share = f" of {plan.total_prompts}" if len(plan.prompts) < plan.total_prompts else ""
     time = f"about {spoken(plan.seconds)}, at most {spoken(plan.budget_s)}"
     message = f"Scoring {answers} whole answers to {len(plan.prompts)}{share} prompts on the target alone: {time}"
-    Console(stderr=True).print(Text(f"{message} (skip it with --audit divergences)."), soft_wrap=True)
+    Console(stderr=True).print(Text(f"{message} (less: --audit-minutes)."), soft_wrap=True)
 
 
 def _is_scored(verdicts: list[Losslessness]) -> bool:
@@ -254,7 +247,7 @@ def _is_scored(verdicts: list[Losslessness]) -> bool:
     return all(divergence.noise_floor is not None for divergence in scorable)
 
 
-class ScoringSession(KeptScores):
+class ScoringSession(ScoresFile):
     """Adds to a run's scores; everything that is read is kept in the run's folder, however reading ends."""
 
     def score_prefixes(self, answers: Sequence[AnswerToScore], show: Show) -> ScoringOutcome:
@@ -273,8 +266,8 @@ class ScoringSession(KeptScores):
             if not plans:
                 return outcome
             show("starting the target alone", 0, len(plans))
-            with self.target.scorer() as scorer, self.kept():
-                scores = self.begun(scorer)
+            with self.target.scorer() as scorer, self.writing():
+                scores = self.scores_read_by(scorer)
                 for number, plan in enumerate(plans):
                     where = (plan.answer.task, plan.answer.prompt_idx)
                     show(f"{where[0]}/{where[1]}", number, len(plans))
@@ -285,7 +278,7 @@ class ScoringSession(KeptScores):
                     positions, decoded = read_answer(scorer, prompt.token_ids, plan)
                     scores.add(positions)
                     scores.add_decoded(decoded)
-                    self.keep_soon()
+                    self.write_soon()
                 scores.sampled = sorted({*sampled, *widths_of(usable)})
                 self.changed = True
             show("done", len(plans), len(plans))
@@ -310,7 +303,7 @@ class ScoringSession(KeptScores):
         until = time.monotonic() + budget_s
         with outcome.keeping_failures():
             if plan.prompts or lacking_widths(self.scores, selection.widths):
-                with self.target.scorer() as scorer, self.kept():
+                with self.target.scorer() as scorer, self.writing():
                     own_answers = set[AnswerKey]()
                     if isinstance(scorer, PrefillScorer):  # its noise is against decoding the baseline's own answers
                         own_answers = {answer.key for answer in selection.baseline_answers}
@@ -333,7 +326,7 @@ class ScoringSession(KeptScores):
         self, scorer: Scorer, plan: ScoringPlan, own_answers: set[AnswerKey], outcome: ScoringOutcome, show: Show
     ) -> None:
         """Read prompt by prompt until the time is over."""
-        scores = self.begun(scorer)
+        scores = self.scores_read_by(scorer)
         if not scores.answers:
             scores.shape = "prefill" if isinstance(scorer, PrefillScorer) else "decode"
         start, before = time.monotonic(), scores.seconds
@@ -344,12 +337,12 @@ class ScoringSession(KeptScores):
                 show(f"{planned.answer.task}/{planned.answer.prompt_idx}", number, len(plan.prompts))
                 self._read_planned(scorer, scores, planned, own_answers, outcome)
                 scores.seconds = before + time.monotonic() - start
-                self.keep_soon()
+                self.write_soon()
         show("done", len(plan.prompts), len(plan.prompts))
 
     def _read_continuations(self, scorer: Scorer, widths: Sequence[int], until: float, show: Show) -> None:
         """Measure on further text what the run's answers are too few for, until the time is over."""
-        scores, manifest = self.begun(scorer), self.target.run.manifest
+        scores, manifest = self.scores_read_by(scorer), self.target.run.manifest
         if manifest is None or scores.shape != "decode" or not scorer.in_batches or not scores.answers:
             return
         ends = manifest.target.facts.get("end_tokens") or ()
@@ -358,10 +351,10 @@ class ScoringSession(KeptScores):
             missing = lacking_widths(scores, widths)
             if not missing or time.monotonic() > until:
                 break
-            show("measuring the noise on further text", min(map(scores.known_places, missing)), PREFIXES)
+            show("measuring the noise on further text", min(map(scores.places_read, missing)), PREFIXES)
             read_continuation(scorer, item, scores, missing, ends)
             scores.seconds = before + time.monotonic() - start
-            self.keep_soon()
+            self.write_soon()
 
     def _read_planned(
         self,
@@ -391,7 +384,7 @@ class ScoringSession(KeptScores):
         """Measure the noise of batches of `width` tokens of each of `slots` requests, on scored answers."""
         scored = {earlier.answer: earlier for earlier in scores.answers}
         start = time.monotonic()
-        with relaunch.slot_scorer(self.target.run.folder, f"audit-{slots}x{width}") as scorer, self.kept():
+        with relaunch.slot_scorer(self.target.run.folder, f"audit-{slots}x{width}") as scorer, self.writing():
             usable = [
                 ReadAnswer(scored[answer.key], prompt.token_ids, answer.token_ids)
                 for answer in chain.from_iterable(selection.prompts)

@@ -132,7 +132,7 @@ def test_the_control_is_read_first_equal_answers_once_and_nothing_is_scored(run:
     again = launched(ToyTarget())
     assert verified(run).only("identical", "exact")
     assert (again.steps, (run / "scores.json").stat().st_mtime_ns) == ([], stamp)
-    assert {row.arm: row.verdict for row in verified(run, depth="off").verdicts}["other"] == "exact"
+    assert {row.arm: row.verdict for row in verified(run, offline=True).verdicts}["other"] == "exact"
 
 
 def test_a_prompt_is_replayed_with_the_settings_of_its_request_or_not_at_all(tmp_path: Path, launched: Any) -> None:
@@ -154,7 +154,7 @@ def test_a_prompt_is_replayed_with_the_settings_of_its_request_or_not_at_all(tmp
 def test_the_last_answer_is_kept_where_each_takes_long(
     run: Path, launched: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchctl.lossless.score.keeping.KEPT_EVERY_S", -1.0)
+    monkeypatch.setattr("benchctl.lossless.score.scores_file.KEPT_EVERY_S", -1.0)
     launched(ToyTarget())
     verified(run)
     stored = open_run(run).scores

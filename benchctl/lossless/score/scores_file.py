@@ -21,7 +21,7 @@ Show = Callable[[str, int, int], None]
 """Called with what comes next, and how many answers or prompts of how many are done."""
 
 
-class KeptScores:
+class ScoresFile:
     """A run's scores; everything that is read is kept in the run's folder, however reading ends."""
 
     def __init__(self, target: Target, stored: TargetScores | None) -> None:
@@ -34,7 +34,7 @@ class KeptScores:
         """Of scores that are not begun."""
         self._written_at = time.monotonic()
 
-    def lack_replay(self, lacks: dict[str, str]) -> None:
+    def note_lacks(self, lacks: dict[str, str]) -> None:
         """Keep by arm why answers cannot be replayed, in place of what was known; written with the next reading."""
         self._replays = Replays(lacks=lacks)
         if self.scores is None:
@@ -43,7 +43,7 @@ class KeptScores:
         self.changed = self.changed or self.scores.replays.lacks != lacks
         self.scores.replays.lacks = lacks
 
-    def begun(self, scorer: Scorer) -> TargetScores:
+    def scores_read_by(self, scorer: Scorer) -> TargetScores:
         """Return the run's scores, begun with what reads them where there are none."""
         if self.scores is None:
             manifest = self.target.run.manifest
@@ -62,7 +62,7 @@ class KeptScores:
         return self.scores
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """Write what was read meanwhile when this is left, however it is."""
         try:
             yield
@@ -70,7 +70,7 @@ class KeptScores:
             if self.changed:
                 self._write()
 
-    def keep_soon(self) -> None:
+    def write_soon(self) -> None:
         """Write what was read, unless that was done a moment ago."""
         self.changed = True
         if time.monotonic() - self._written_at > KEPT_EVERY_S:
