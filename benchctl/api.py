@@ -263,7 +263,7 @@ def measure(
     from rich.console import Console
 
     from benchctl.measurement.plan import with_second_baseline
-    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.requested import context_of_data, named_recipe
     from benchctl.measurement.run import signals_interrupt, start_run
 
@@ -273,7 +273,7 @@ def measure(
         if isinstance(recipe, Mapping)
         else named_recipe(str(recipe), folder, trust=trust_recipe)
     )
-    progress = progress_for(Console(stderr=True), quiet=not show)
+    progress = RunProgress(Console(stderr=True, quiet=not show))
     with signals_interrupt():
         prepared = context.prepare(
             None if engine_binary is None else str(engine_binary),

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit
 
 from benchctl.analysis.comparison.changes import InAllRuns, without_prompts
-from benchctl.analysis.comparison.compare import ArmInRuns, OwnFacts, RunComparison, RunFacts, compare_arms
+from benchctl.analysis.comparison.compare import ArmInRuns, ArmResults, RunComparison, RunFacts, compare_arms
 from benchctl.analysis.comparison.gates import ERROR, MISSED, POWER, ArmTest, Gate, find_worse, tests_of
 from benchctl.analysis.comparison.workload import Outputs
 from benchctl.analysis.results import ALL_TASKS
@@ -170,7 +170,7 @@ def _compared(logs: Floats, others: dict[str, Floats], kept: int) -> RunComparis
         ]
         for number, name in enumerate(names)
     }
-    own = OwnFacts(None, None, [])
+    own = ArmResults(None, None, [])
     nothing = Outputs(same=0, differing=[], undetermined=[], kept=False)
     rates, ratios = _in_all_runs(names, logs, kept), _in_all_runs(names[1:], logs[:, 1:] - logs[:, :1], kept)
     measured = {

@@ -271,7 +271,7 @@ def median(values: Floats) -> float | None:
     return float(np.median(values[finite])) if finite.any() else None
 
 
-def bare(row: SpeedUp) -> SpeedUp:
+def without_claims(row: SpeedUp) -> SpeedUp:
     """Return a speed-up as a value alone, of which nothing can be claimed."""
     unknown = dict.fromkeys(("interval", "pointwise", "like_these", "within", "p", "more_blocks"))
     return row.model_copy(update={**unknown, "by_block": [], "blocks": []})
@@ -317,7 +317,7 @@ def find_speeds(groups: Sequence[ConditionRun], frames: Sequence[Frame]) -> dict
                         )
     if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
         speeds = {
-            key: ArmSpeed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
+            key: ArmSpeed([without_claims(row) for row in speed.rows], speed.whole and without_claims(speed.whole))
             for key, speed in speeds.items()
         }
     return {frames[number].arms[arm]: speed for (number, arm), speed in speeds.items()}

@@ -61,9 +61,8 @@ def breakeven(
 
     from benchctl.data.store import MANIFEST, open_run, resolve_run
     from benchctl.experiments.explain.references import read_references
-    from benchctl.experiments.explain.session import measure_synthetic, measure_target_alone
-    from benchctl.experiments.explain.synthetic import drafted_arms
-    from benchctl.measurement.progress import progress_for
+    from benchctl.experiments.explain.session import drafted_arms, measure_synthetic, measure_target_alone
+    from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.requested import requested_recipe
     from benchctl.recipes.from_options import RecipeOptions
     from benchctl.recipes.source import names_a_model
@@ -94,7 +93,7 @@ def breakeven(
             levels,
             blocks,
             results,
-            progress_for(Console(stderr=True), quiet=silent),
+            RunProgress(Console(stderr=True, quiet=silent)),
             ["benchctl", *sys.argv[1:]],
             binary=engine_binary,
             models_dir=models_dir,

@@ -75,10 +75,10 @@ def run(
     from benchctl.cli.show_engine_line import show_engine_line
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.tune.halving import Halving
-    from benchctl.measurement.budget import DEFAULT_S, fitted, with_budget
+    from benchctl.measurement.budget import DEFAULT_S, with_budget, within_budget
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.prepare import RecipeContext
-    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.requested import requested_recipe
     from benchctl.measurement.resume import prepare_again, recipe_of, resume_run
     from benchctl.measurement.run import signals_interrupt, start_run
@@ -110,7 +110,7 @@ def run(
 
     if not (quiet or as_json) and (line := read_engine_line(subject or ())) is not None:
         show_engine_line(line)
-    progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
+    progress = RunProgress(Console(stderr=True, quiet=quiet or as_json), verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     context = (
         requested_recipe(named, out, trust=trust_recipe, url=url, arm_url=arm_url)
@@ -136,7 +136,7 @@ def run(
         progress.waiting("checking the engine, the models and the prompts")
         if earlier is None:
             ready = context.prepare(engine_binary, models_dir, progress.note, planned, quantizes=not dry_run)
-            return ready if budget_s is None or limit is not None else fitted(ready, out, budget_s)
+            return ready if budget_s is None or limit is not None else within_budget(ready, out, budget_s)
         return prepare_again(
             earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=context.trusted
         )
@@ -188,11 +188,11 @@ def _confirm(recipe: Recipe) -> None:
 def _confirm_time(prepared: Prepared, results: Path, note: Callable[[str], None]) -> None:
     """Ask on a terminal whether a run that is expected to take long should start. Raises UsageError."""
     from benchctl.cli.show_plan import too_short
-    from benchctl.measurement.estimate import known_timings, size_of
+    from benchctl.measurement.estimate import size_of, timings_for
     from benchctl.measurement.plan import make_plan
 
     plan = make_plan(prepared.recipe, prepared.prompts)
-    size = size_of(prepared, plan, known_timings(prepared, None, results))
+    size = size_of(prepared, plan, timings_for(prepared, None, results))
     if short := too_short(prepared.recipe, size):
         note(short)
     if size.seconds is None or size.seconds <= LONG_S or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -35,7 +35,7 @@ def schedule(
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.schedule import session
     from benchctl.lossless.judge.run import analyse_run
-    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.resume import context_of_run
     from benchctl.measurement.run import signals_interrupt
     from benchctl.reports.run_summary import print_summary
@@ -43,7 +43,7 @@ def schedule(
     from benchctl.words import schedule as words
 
     silent = quiet or as_json
-    stored, progress = open_run(resolve_run(run, out)), progress_for(Console(stderr=True), quiet=silent)
+    stored, progress = open_run(resolve_run(run, out)), RunProgress(Console(stderr=True, quiet=silent))
     context = context_of_run(stored, trusted=trust_recipe)
     written = session.write(
         stored,

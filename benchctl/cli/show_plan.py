@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchctl.data.store import RunData
-from benchctl.measurement.estimate import PlanSize, known_timings, size_of
+from benchctl.measurement.estimate import PlanSize, size_of, timings_for
 from benchctl.measurement.plan import CellPlan, groups_of, make_plan, measured, remaining_plan
 from benchctl.measurement.preflight import engine_faults
 from benchctl.measurement.prepare import Prepared
@@ -23,7 +23,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, results: Path, *, as_
     recipe = prepared.recipe
     begun = earlier.manifest if earlier else None
     plan = remaining_plan(recipe, prepared.prompts, earlier)
-    timings = known_timings(prepared, earlier, results)
+    timings = timings_for(prepared, earlier, results)
     size = size_of(prepared, plan, timings, begun=begun is not None and begun.preflight is not None)
     limit = None
     if isinstance(recipe.blocks, AutoBlocks):

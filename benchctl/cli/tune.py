@@ -64,7 +64,7 @@ def tune(
     from rich.console import Console
 
     from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
-    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.resume import prepare_again
     from benchctl.measurement.run import signals_interrupt
     from benchctl.recipes.from_options import RecipeOptions
@@ -84,8 +84,8 @@ def tune(
         raise UsageError("A resumed search keeps its settings, prompts and budget.", where="--resume")
     budget_s = options.read_budget(budget)
     silent = quiet or as_json
-    console = Console(stderr=True)
-    progress, fresh_progress = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
+    console = Console(stderr=True, quiet=silent)
+    progress, fresh_progress = RunProgress(console), RunProgress(console)
     places: dict[str, Any] = {"binary": engine_binary, "models_dir": models_dir, "notice": progress.note}
     ready_again = partial(prepare_again, **places, trusted=trust_recipe)
     command = ["benchctl", *sys.argv[1:]]

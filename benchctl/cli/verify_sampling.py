@@ -76,7 +76,7 @@ def verify_sampling(
     from benchctl.experiments.sampling.draw import run_check, sampled_recipe
     from benchctl.experiments.sampling.judge import sampling_verdict
     from benchctl.experiments.sampling.stored import open_check
-    from benchctl.measurement.progress import progress_for
+    from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.resume import recorded_engines
     from benchctl.measurement.run import signals_interrupt
 
@@ -89,7 +89,7 @@ def verify_sampling(
     else:
         run, context = _subject(target, results, trusted=trust_recipe)
         recipe = sampled_recipe(context.recipe, plan, baseline, arm or ())
-        progress = progress_for(Console(stderr=True), quiet=quiet or as_json)
+        progress = RunProgress(Console(stderr=True, quiet=quiet or as_json))
         with signals_interrupt():
             recorded = None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest)
             prepared = context.prepare(engine_binary, models_dir, progress.note, recipe, recorded)

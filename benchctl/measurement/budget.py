@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchctl.measurement.estimate import known_timings, size_of
+from benchctl.measurement.estimate import size_of, timings_for
 from benchctl.measurement.plan import make_plan
 from benchctl.measurement.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks, Recipe
@@ -27,12 +27,12 @@ def with_budget(recipe: Recipe, budget_s: float) -> Recipe:
     return recipe.model_copy(update={"blocks": rule.model_copy(update={"budget_min": budget_s / 60})})
 
 
-def fitted(prepared: Prepared, results: Path, budget_s: float) -> Prepared:
+def within_budget(prepared: Prepared, results: Path, budget_s: float) -> Prepared:
     """Return the run with as many prompts of each task as the first blocks have time for, at least one.
 
     By times of an earlier run below `results`, else by memory bandwidth. Where nothing is known: two prompts of each.
     """
-    timings, smallest = known_timings(prepared, None, results), prepared
+    timings, smallest = timings_for(prepared, None, results), prepared
     for smaller in _smaller(prepared):
         plan = make_plan(smaller.recipe, smaller.prompts)
         seconds = size_of(smaller, plan, timings).seconds

@@ -152,7 +152,7 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
     return None
 
 
-def known_timings(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
+def timings_for(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
     """Return what a plan is estimated by: times of the run that is resumed, else of an earlier one below `results`."""
     if resumed is not None:
         measured_so_far = timings_of(resumed, prepared.recipe.sampling.max_tokens, "by what was measured so far")

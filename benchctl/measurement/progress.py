@@ -421,8 +421,3 @@ def _answer(completion: Completion | None) -> str:
     if ledger.drafted is not None:
         parts.append(f"{ledger.accepted} of {ledger.drafted} drafted tokens accepted")
     return ", ".join(parts)
-
-
-def progress_for(console: Console, *, quiet: bool, verbose: bool = False) -> RunProgress:
-    """Return what shows a run on `console`, or nothing."""
-    return RunProgress(None if quiet else console, verbose=verbose)

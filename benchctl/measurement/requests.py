@@ -29,7 +29,7 @@ from benchctl.measurement.canary import ask_again, is_greedy
 from benchctl.measurement.cell import CellContext, EngineCell
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.recording import answer_fields, measured_fields, now
-from benchctl.prompts.context import ContextError, fitted
+from benchctl.prompts.context import ContextError, with_length
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import SYNTHETIC, repeats
 from benchctl.recipes.schema import Sampling
@@ -85,7 +85,7 @@ def render(engine: Renders, prompt: Prompt, length: int | None, text: str) -> Re
         return tokens
 
     try:
-        rendered = engine.render(prompt if length is None else fitted(prompt, length, text, count))
+        rendered = engine.render(prompt if length is None else with_length(prompt, length, text, count))
         return replace(rendered, sampling=prompt.sampling) if prompt.sampling else rendered
     except ContextError as error:
         raise EngineError(f"The prompt cannot have this context length: {error}.", kind="http") from None

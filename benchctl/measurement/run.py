@@ -16,7 +16,7 @@ from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError
 from benchctl.machine.energy import mean_power
-from benchctl.measurement.estimate import known_timings, size_of
+from benchctl.measurement.estimate import size_of, timings_for
 from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.plan import CellPlan, earlier_processes
 from benchctl.measurement.preflight import preflight, stop_if_strict, why_not_probed
@@ -93,7 +93,7 @@ def execute(
     search = search if manifest.tuning is not None else None
     runner = _runner(prepared, writer, earlier, on, stop_at_failure=stop_at_failure)
     schedule = schedule_of(prepared, writer, earlier, progress, search, on_cluster=on is not None)
-    timings = known_timings(prepared, earlier, writer.folder.parent.parent)
+    timings = timings_for(prepared, earlier, writer.folder.parent.parent)
     try:
         with signals_interrupt():
             if manifest.tuning is None:

@@ -45,7 +45,7 @@ def load_context(name: str | None, *, recipe_folder: Path) -> str:
     return text
 
 
-def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
+def with_length(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
     """Return `prompt` with at most `length` tokens, as near as a word of `text` allows. Raises ContextError."""
     if count(prompt) <= length:
         return _padded(prompt, length, text, count)

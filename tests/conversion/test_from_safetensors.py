@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.converter import converter_script
+from benchctl.engines.llama_cpp.source import converter_script
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.models.huggingface.folder import write_weights

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.converter import converter_script
 from benchctl.engines.llama_cpp.installation import find_tool, search
+from benchctl.engines.llama_cpp.source import converter_script
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.huggingface.folder import write_weights
 from benchctl.models.sources import ModelSearch

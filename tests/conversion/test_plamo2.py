@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.converter import converter_script
+from benchctl.engines.llama_cpp.source import converter_script
 from benchctl.models.gguf_facts import ROTARY_HEADS, rotates_nothing
 from benchctl.models.gguf_header import read_header
 from benchctl.models.quantize import converted

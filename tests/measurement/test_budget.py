@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.measurement import budget
-from benchctl.measurement.budget import fitted, with_budget
+from benchctl.measurement.budget import with_budget, within_budget
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.prepare import Prepared
 from benchctl.prompts.load import Suite, load_suite
@@ -26,7 +26,7 @@ def prepared(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return SimpleNamespace(seconds=SECONDS_EACH * sum(len(cell.prompts) for cell in plan))
 
     monkeypatch.setattr(budget, "size_of", size)
-    monkeypatch.setattr(budget, "known_timings", lambda *_: None)
+    monkeypatch.setattr(budget, "timings_for", lambda *_: None)
     suite: Suite = load_suite("default", recipe_folder=tmp_path)
     automatic = recipe.model_copy(update={"blocks": AutoBlocks()})
     return Prepared(automatic, tmp_path, suite, suite.select(None, 3), {}, [], {})
@@ -39,7 +39,7 @@ def test_few_prompts_fit_first(
     prepared: Prepared, minutes: float, limit: int | None, tasks: int, tmp_path: Path
 ) -> None:
     arms = len(prepared.recipe.arms)
-    smaller = fitted(prepared, tmp_path, 60 * minutes * arms / 2)
+    smaller = within_budget(prepared, tmp_path, 60 * minutes * arms / 2)
     assert smaller.recipe.prompts.limit == (limit or prepared.recipe.prompts.limit)
     assert len({item.task for item in smaller.prompts}) == tasks
     assert len(smaller.prompts) == tasks * (limit or 3)
@@ -58,4 +58,4 @@ def test_where_nothing_is_known_few_prompts_are_asked(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "size_of", lambda *_: SimpleNamespace(seconds=None))
-    assert len(fitted(prepared, tmp_path, 300.0).prompts) == 2 * len({item.task for item in prepared.prompts})
+    assert len(within_budget(prepared, tmp_path, 300.0).prompts) == 2 * len({item.task for item in prepared.prompts})

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.prompts.context import ContextError, fitted, load_context
+from benchctl.prompts.context import ContextError, load_context, with_length
 from benchctl.prompts.suite import Message, Prompt
 
 TEXT = " ".join(f"word{number}" for number in range(400))
@@ -28,7 +28,7 @@ def chat(*contents: str) -> Prompt:
 @pytest.mark.parametrize("length", [20, 100, 399])
 def test_a_short_prompt_is_padded_to_the_word_and_ends_as_it_did(length: int) -> None:
     for prompt in (chat("What is it?"), Prompt(prompt="What is it?")):
-        prompt_sent = fitted(prompt, length, TEXT, count)
+        prompt_sent = with_length(prompt, length, TEXT, count)
         assert count(prompt_sent) == length
         text = prompt_sent.messages[-1].text if prompt_sent.messages else prompt_sent.prompt or ""
         padding, _, question = text.rpartition("\n\n")
@@ -37,7 +37,7 @@ def test_a_short_prompt_is_padded_to_the_word_and_ends_as_it_did(length: int) ->
 
 
 def test_a_long_prompt_loses_its_beginning_and_never_its_question() -> None:
-    prompt_sent = fitted(chat(f"{TEXT}\n\nWhat is it?"), 50, "unused", count)
+    prompt_sent = with_length(chat(f"{TEXT}\n\nWhat is it?"), 50, "unused", count)
     assert count(prompt_sent) == 50
     assert prompt_sent.messages is not None
     assert prompt_sent.messages[-1].text.endswith("word399\n\nWhat is it?")
@@ -45,7 +45,7 @@ def test_a_long_prompt_loses_its_beginning_and_never_its_question() -> None:
 
 def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
     prompt = chat(TEXT, TEXT, "One more.", "Yes.", "What is it?")
-    prompt_sent = fitted(prompt, 40, TEXT, count)
+    prompt_sent = with_length(prompt, 40, TEXT, count)
     assert prompt_sent.messages is not None
     assert [message.content for message in prompt_sent.messages[:2]] == ["One more.", "Yes."]
     assert prompt_sent.messages[-1].text.endswith("What is it?")
@@ -54,9 +54,9 @@ def test_the_oldest_turns_go_first_and_the_room_is_filled() -> None:
 
 def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(ContextError, match="more than 10 tokens"):
-        fitted(chat("why " * 20), 10, TEXT, count)
+        with_length(chat("why " * 20), 10, TEXT, count)
     with pytest.raises(ContextError, match="too short for 4000 tokens"):
-        fitted(chat("Why?"), 4000, TEXT, count)
+        with_length(chat("Why?"), 4000, TEXT, count)
 
 
 def test_the_shipped_text_is_long_enough_and_repeats_no_paragraph() -> None:

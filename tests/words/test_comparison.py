@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.analysis.comparison.changes import Doubt, Ratio
-from benchctl.analysis.comparison.compare import OwnVerdict
+from benchctl.analysis.comparison.compare import ArmVerdict
 from benchctl.analysis.comparison.gates import Gate, GateFailure, GateResult, WorstCase
 from benchctl.analysis.comparison.workload import Change
 from benchctl.analysis.result import Interval
@@ -30,7 +30,7 @@ FAILURES = [
     (MEMORY, GateFailure("not reported"), "undetermined, because A reports no peak memory in every block of an arm."),
     (Gate("lossy"), GateFailure("not judged", overlapping=True),
      "undetermined, because no arm of B beside its baseline was compared one request at a time."),
-    (Gate("lossy"), GateFailure("lossy", "spec", verdict=OwnVerdict(arm="spec", verdict="violation", reason="So.",
+    (Gate("lossy"), GateFailure("lossy", "spec", verdict=ArmVerdict(arm="spec", verdict="violation", reason="So.",
                                                                     scope=None)),
      "spec: violation. So."),
 ]  # fmt: skip

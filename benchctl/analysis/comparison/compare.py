@@ -104,7 +104,7 @@ class ArmComparison(Result):
         return self.rate if self.is_baseline else self.speedup
 
 
-class OwnVerdict(Result):
+class ArmVerdict(Result):
     """Whether an arm of B is lossless by B's own baseline."""
 
     arm: str
@@ -131,7 +131,7 @@ class RunComparison(Result):
     arms: list[ArmComparison]
     only_in_a: list[str]
     only_in_b: list[str]
-    lossless_b: list[OwnVerdict]
+    lossless_b: list[ArmVerdict]
     """For every arm of B but its baseline, also arms that A lacks."""
 
     @property
@@ -180,18 +180,18 @@ class Side:
             table = speed_table(against_baseline, arms.index(name), whole_answers=True).at(prompts)
         return table.in_blocks(decoding.full_blocks)
 
-    def own(self, name: str) -> OwnFacts:
+    def results_of(self, name: str) -> ArmResults:
         """Return the results of an arm in this run."""
         accepted, lossless = self.analysis.acceptance_of(name), self.analysis.losslessness_of(name)
         rate, doubt = (accepted.rate, accepted.doubt) if accepted else (None, None)
         if lossless is None:
-            return OwnFacts(rate, None, [], acceptance_doubt=doubt)
+            return ArmResults(rate, None, [], acceptance_doubt=doubt)
         power = lossless.stated.chance if lossless.stated else None
-        return OwnFacts(rate, lossless.verdict, lossless.lossy, power, doubt)
+        return ArmResults(rate, lossless.verdict, lossless.lossy, power, doubt)
 
 
 @dataclass(frozen=True)
-class OwnFacts:
+class ArmResults:
     """The results of an arm in its own run."""
 
     acceptance: float | None
@@ -267,7 +267,7 @@ def comparison(
         only_in_a=[name for name in arms if name in arms_of_a and name not in common],
         only_in_b=[name for name in arms if name not in arms_of_a],
         lossless_b=[
-            OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason, scope=row.scope)
+            ArmVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason, scope=row.scope)
             for side in after
             for row in side.analysis.losslessness
             if row.arm in arms
@@ -317,7 +317,7 @@ class ArmInRuns:
     """The baseline of the arm's group; for a baseline its own name."""
     is_baseline: bool
     """Whether it is a baseline of B."""
-    facts: tuple[OwnFacts, OwnFacts]
+    facts: tuple[ArmResults, ArmResults]
     """Its results in A and in B."""
     outputs: Outputs
     prompts: int
@@ -342,7 +342,7 @@ def _measure(before: Sequence[Side], after: Sequence[Side], names: Sequence[str]
         name: ArmInRuns(
             baseline=runs[-1].analysis.compared[name].baseline,
             is_baseline=name in after[0].analysis.baselines,
-            facts=(before[0].own(name), after[0].own(name)),
+            facts=(before[0].results_of(name), after[0].results_of(name)),
             outputs=_outputs(before[0], after[0], name),
             prompts=len(prompts),
             doubt=distrust_of(runs),

@@ -25,7 +25,7 @@ from benchctl.recipes.problems import did_you_mean
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.changes import Ratio
-    from benchctl.analysis.comparison.compare import ArmComparison, OwnVerdict, RunComparison
+    from benchctl.analysis.comparison.compare import ArmComparison, ArmVerdict, RunComparison
     from benchctl.analysis.comparison.workload import Change
 
 ERROR = 0.01
@@ -106,7 +106,7 @@ class GateFailure:
     blocks: int | None = None
     """In how many of each run an arm that did not change passes; `None`: more runs are needed."""
     overlapping: bool = False
-    verdict: OwnVerdict | None = None
+    verdict: ArmVerdict | None = None
 
 
 @dataclass(frozen=True)

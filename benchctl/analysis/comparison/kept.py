@@ -18,7 +18,7 @@ from benchctl.analysis.analyse import Judge
 from benchctl.analysis.comparison.changes import Doubt, InAllRuns, in_all_runs, watch
 from benchctl.analysis.comparison.compare import (
     ArmInRuns,
-    OwnFacts,
+    ArmResults,
     RunComparison,
     RunFacts,
     Side,
@@ -52,7 +52,7 @@ class KeptArm(Part):
     baseline: str
     """The arm that it is compared with; its own name for a baseline."""
     condition: dict[str, float | None]
-    own: OwnFacts
+    own: ArmResults
     lengths: list[float | None]
     """Tokens of every prompt's answer, and .25 where it stopped, .5 where it was cut; `None`: blocks differ."""
     measures: dict[str, list[Measured]]
@@ -139,7 +139,7 @@ def keep(runs: Sequence[RunData], judge: Judge) -> Kept:
         arms[name] = KeptArm(
             baseline=first.analysis.compared[name].baseline,
             condition={dimension: getattr(arm, dimension) for dimension in DIMENSIONS},
-            own=first.own(name),
+            own=first.results_of(name),
             lengths=or_none(np.where((lengths == lengths[:1]).all(axis=0), lengths[0], np.nan)),
             measures=dict(sorted(measures.items())),
         )
@@ -222,7 +222,7 @@ def _measure(baseline: Kept, sides: Sequence[Side], names: Sequence[str]) -> dic
         arms[name] = ArmInRuns(
             baseline=arm.baseline,
             is_baseline=name in sides[0].analysis.baselines,
-            facts=(arm.own, sides[0].own(name)),
+            facts=(arm.own, sides[0].results_of(name)),
             outputs=Outputs(same=0, differing=[], undetermined=[], kept=False),
             prompts=len(prompts[name]),
             doubt=distrust_of(sides) or (Doubt(code="prompts missing", counts=lacking[-1]) if lacking else None),

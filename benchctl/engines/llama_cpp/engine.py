@@ -24,7 +24,6 @@ from benchctl.engines.llama_cpp.command import (
 )
 from benchctl.engines.llama_cpp.companion import build_companion, companion_beside, no_companion
 from benchctl.engines.llama_cpp.compile import Build
-from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.faults import Fault, faults_of_arm
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.perplexity import Perplexity
@@ -37,6 +36,7 @@ from benchctl.engines.llama_cpp.score import (
     unsplit,
 )
 from benchctl.engines.llama_cpp.server import LlamaServer, start_server
+from benchctl.engines.llama_cpp.source import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.spec_flags import (
     deepest_draft,
     speculation_problems,

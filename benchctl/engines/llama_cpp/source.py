@@ -3,11 +3,12 @@
 A source distribution of an exact version with a known SHA-256 gives every machine the same engine. pip downloads it
 from where the user's pip is configured to look. pip asks an archive's build backend for its metadata before it keeps
 the archive; it is given a backend of benchctl's own, which copies what the archive itself has (`PKG-INFO`), so that
-nothing of the package is run but what builds llama.cpp.
+nothing of the package is run but what builds llama.cpp. Its converter of Hugging Face folders is of the same source.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
-from benchctl.errors import EngineError, UsageError
+from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import file_sha256
 from benchctl.paths import cache_folder
 
@@ -172,3 +173,32 @@ def extract_llama_cpp(sdist: Sdist, into: Path) -> str | None:
         raise EngineError(f"the archive carries no {_TREE}", kind="install", where=str(sdist.path))
     (into / ".git").unlink(missing_ok=True)  # it would have git look for a repository that was not unpacked
     return commit if commit and re.fullmatch(r"[0-9a-f]{40}", commit) else None
+
+
+CONVERTER = "convert_hf_to_gguf.py"
+_PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")
+
+
+def converter_script() -> Path:
+    """Return the converter of the pinned source, fetched and unpacked once. Raises EngineError, StorageError."""
+    folder = cache_folder() / "converters"
+    unpacked = sorted(folder.glob(f"{PINNED_VERSION}-*/{CONVERTER}"))
+    if unpacked:
+        return unpacked[0]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sdist = fetch_sdist(PINNED_VERSION, io.StringIO())
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-", ignore_cleanup_errors=True) as temporary:
+            tree, parts = Path(temporary) / "source", Path(temporary) / "kept"
+            extract_llama_cpp(sdist, tree)
+            parts.mkdir()
+            for part in _PARTS:
+                shutil.move(tree / part, parts / part)
+            final = folder / f"{sdist.version}-{sdist.sha256[:8]}"
+            if not final.exists():
+                parts.rename(final)
+    except OSError as error:
+        raise StorageError(
+            f"llama.cpp's converter cannot be unpacked: {error.strerror or error}", where=str(folder)
+        ) from None
+    return final / CONVERTER

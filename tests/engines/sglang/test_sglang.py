@@ -20,7 +20,7 @@ from benchctl.engines.sglang.command import recipe_problems
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, drafts_are_counted, launch_cause
 from benchctl.errors import EngineError, UsageError
-from benchctl.experiments.explain.synthetic import with_synthetic_arms
+from benchctl.experiments.explain.session import with_synthetic_arms
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
