@@ -98,7 +98,7 @@ lint: $(VENV)/.installed-dev
 # Without the network it still lists the licences, and says what it could not look up; ARGS=--strict makes that fail.
 audit: $(VENV)/.installed-dev
 	-@$(MAKE) --no-print-directory $(AUDIT)/.installed
-	$(BIN)/python .ci/audit --pip-audit $(AUDIT)/bin/pip-audit $(ARGS) benchctl/engines/vllm/lock.txt
+	$(BIN)/python .ci/audit --pip-audit $(AUDIT)/bin/pip-audit $(ARGS) benchctl/engines/vllm/lock.txt benchctl/engines/vllm/lock-cuda.txt
 
 wheel: $(VENV)/.installed-dev
 	.ci/wheel $(BIN)/python

@@ -29,7 +29,7 @@ app = typer.Typer(help="Find, install and check engines, and this machine.", no_
 @app.command("install")
 def install_engine(
     engine: Annotated[str, typer.Argument(help="An engine that `benchctl engines list` shows as installable.")],
-    cuda: Annotated[bool, typer.Option("--cuda", help="Build for NVIDIA GPUs (needs the CUDA toolkit).")] = False,
+    cuda: Annotated[bool, typer.Option("--cuda", help="For NVIDIA GPUs; llama.cpp needs the CUDA toolkit.")] = False,
     arch: Annotated[
         str | None, typer.Option(metavar="90,120", help="With --cuda: for these cards; default: this machine's.")
     ] = None,
@@ -37,7 +37,7 @@ def install_engine(
     vulkan: Annotated[bool, typer.Option("--vulkan", help="Build for GPUs by Vulkan (needs headers, glslc).")] = False,
     rocm: Annotated[bool, typer.Option("--rocm", help="Build for AMD GPUs (needs ROCm); never tried.")] = False,
     sycl: Annotated[bool, typer.Option("--sycl", help="Build for Intel GPUs (needs oneAPI); never tried.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Build for the CPU only; the default elsewhere.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="For the CPU only; llama.cpp's default elsewhere.")] = False,
     version: Annotated[
         str | None,
         typer.Option(

@@ -126,7 +126,8 @@ class Search:
 
 Backend = Literal["cpu", "cuda", "metal", "vulkan", "rocm", "sycl"]
 Report = Callable[[str, int, int], None]
-"""Called with what is being done, steps done and steps in all; 0 and 0 when that is not known."""
+"""Called with what is being done, steps done and steps in all; 0 and 0 when that is not known. A sentence, with its
+full stop, stays on the screen."""
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[st
     """Give a function of (step, how much of it is done, of how much) that shows it on stderr.
 
     A live line on a terminal; elsewhere a line for every step that is not counted, and for every tenth of the others.
+    A step that is a sentence, with its full stop, stays as a line of its own.
     """
     display, printed = Display(Console(stderr=True, highlight=False, quiet=quiet)), ("", -1)
     begun = ("", 0, 0.0)  # the step, how much of it was done when it was first shown, and when
@@ -135,7 +136,7 @@ def shown_steps(name: str = "", *, quiet: bool = False) -> Iterator[Callable[[st
         if begun[0] != step or done < begun[1]:
             begun = (step, done, time.monotonic())
         remaining = _time_left(time.monotonic() - begun[2], done - begun[1], total - done)
-        if display.live:
+        if display.live and not step.endswith("."):
             display.update(time_left=remaining)
             display.at(text, done, total)
         elif printed != (now := ("", done * 10 // total) if total else (step, -1)):

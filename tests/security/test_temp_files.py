@@ -148,7 +148,7 @@ def test_every_write_uses_the_helper() -> None:
         "engines/llama_cpp/server.py",  # the private folder of an engine's key
         "engines/sglang/engine.py",
         "engines/transformers/serving/http.py",  # has an opener of its own: the server imports nothing of benchctl
-        "engines/vllm/engine.py",
+        "engines/vllm/installation.py",
         "models/huggingface/folder.py",
         "models/files.py",  # a locked part, opened without following a link
         "permissions.py",

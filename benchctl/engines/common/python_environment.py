@@ -46,16 +46,18 @@ class PythonEnvironment:
     """The engine's name in messages: `vLLM`."""
     folder: Path
     lock: Path
-    """A requirements file with every package but torch, each with its version and hashes."""
-    torch: str
-    """The version of torch. It has no hash, since its builds differ by package index. pip also installs what a build
-    needs beside the lock, such as CUDA's libraries."""
+    """A requirements file with every package, each with its version and hashes."""
+    torch: str | None
+    """The version of torch that the lock lacks: its builds, and so its hashes, differ by package index. pip also
+    installs what a build needs beside the lock, such as CUDA's libraries. `None`: the lock has it."""
     free_bytes: int
     """How much disk must be free."""
     fix: str
     """Tells the user what to do where the index has no build for this machine."""
     program: str = "python"
     """The program in its `bin` that benchctl runs; an environment without it is made anew."""
+    download_bytes: int | None = None
+    """How much is downloaded, about; `None`: it is not known."""
     cuda_bytes: int | None = None
     """How much disk must be free where torch's build brings CUDA's libraries; `None`: this is not checked."""
 
@@ -84,7 +86,10 @@ class PythonEnvironment:
                     return self.program_path
                 if force or (self.folder / MARKER).is_file():  # without its program
                     shutil.rmtree(self.folder, ignore_errors=True)
-                self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
+                disk = f"{self.free_bytes / 1e9:.0f} GB of disk"
+                if self.download_bytes is not None:
+                    report(f"{self.name} downloads {self.download_bytes / 1e9:.1f} GB and takes up to {disk}.", 0, 0)
+                self.check_free(self.free_bytes, f"{self.name} takes {disk}")
                 log_path = self.folder.with_name(f"{self.folder.name}.log")
                 with log_path.open("w", buffering=1) as log:
                     _Making(self, log, log_path, report).make()
@@ -98,7 +103,7 @@ class PythonEnvironment:
         return StorageError(f"{self.name} could not be installed: {reason}", where=str(self.folder), fix=fix)
 
     def check_free(self, needed: int, purpose: str) -> None:
-        """Raise StorageError where less than `needed` bytes are free; `why` begins its sentence."""
+        """Raise StorageError where less than `needed` bytes are free; `purpose` begins its sentence."""
         free = shutil.disk_usage(self.folder.parent).free
         if free < needed:
             raise self.disk_error(f"{purpose}, and {free / 1e9:.1f} GB are free")
@@ -115,7 +120,7 @@ class _Making:
 
     def make(self) -> None:
         environment = self.environment
-        python, lock, torch = environment.folder / "bin" / "python", environment.lock, f"torch=={environment.torch}"
+        python, lock = environment.folder / "bin" / "python", environment.lock
         if not python.is_file():
             self.report("making a Python environment", 0, 0)
             venv.create(environment.folder, with_pip=True, symlinks=True)
@@ -123,9 +128,11 @@ class _Making:
         # No resolving: the lock is complete, so that what is installed does not depend on the day.
         locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(lock))
         self._pip(f"installing {environment.name}", count, *locked)
-        if environment.cuda_bytes is not None:
-            self._check_build(torch, environment.cuda_bytes)
-        self._pip(f"installing {torch.replace('==', ' ')}", 0, torch)
+        if environment.torch is not None:
+            torch = f"torch=={environment.torch}"
+            if environment.cuda_bytes is not None:
+                self._check_build(torch, environment.cuda_bytes)
+            self._pip(f"installing torch {environment.torch}", 0, torch)
         if environment.prepare is not None:
             environment.prepare(environment.folder)
         self.report("trying the result", 0, 0)

@@ -215,9 +215,9 @@ def _told_first(flags: Sequence[str], jobs: int) -> str:
     """Return what is built and about how long that takes."""
     names = "".join(flags).removeprefix(ARCHITECTURES).split(";")
     if names in ([_MAJOR], [""]):
-        return f"no card is named or found here, so for every kind: hours with {jobs} jobs; --arch 90 takes one"
+        return f"no card is named or found here, so for every kind: hours with {jobs} jobs; --arch 90 takes one."
     minutes = CORE_MINUTES * len(names) / jobs
-    return f"for CUDA {', '.join(names)}: about {spoken(60 * minutes)} with {jobs} {plural(jobs, 'job')}"
+    return f"for CUDA {', '.join(names)}: about {spoken(60 * minutes)} with {jobs} {plural(jobs, 'job')}."
 
 
 @contextmanager

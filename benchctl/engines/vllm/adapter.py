@@ -92,7 +92,7 @@ ADAPTER = Adapter(
     issue="benchctl.engines.vllm.issue:FORM",
     program="vllm",
     line="benchctl.engines.vllm.line:LINE",
-    installer="benchctl.engines.vllm.engine:VllmInstaller",
+    installer="benchctl.engines.vllm.installation:VllmInstaller",
     model_format="huggingface",
     usual=Usual(start_s=75.0, step_s=0.008),  # H100: 94 s compiled, 36 to 62 s eager; two cores: 65 s
     own_methods=True,

