@@ -14,7 +14,7 @@ from benchctl.analysis.results import ALL_TASKS
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.first_screen import ScreenRow, screen_rows
 from benchctl.reports.render import markdown_table
-from benchctl.reports.tables.provenance import weights_of
+from benchctl.reports.tables.provenance import cards, weights_of
 from benchctl.text import percent
 from benchctl.words import numbers
 
@@ -71,7 +71,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
     sampling = recipe.get("sampling") or {}
     engine = manifest.engine if manifest else None
     columns: list[Column[ScreenRow]] = [
-        Column("Card", lambda _: card_or_processor(manifest.machine) if manifest else None),
+        Column("Card", lambda _: _card_or_processor(manifest.machine) if manifest else None),
         Column("Build", lambda _: f"{engine.kind} {engine.version or engine.build or ''}" if engine else None),
         Column("Target", target),
         Column("Context", lambda _: (recipe.get("engine") or {}).get("context")),
@@ -94,17 +94,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
     return markdown_table(Table("rows", "Rows", columns, shown))
 
 
-def card_or_processor(machine: Mapping[str, Any]) -> str:
-    """Return the GPU with its power limit and link, or the processor where there is none."""
-    accelerators = [entry for entry in machine.get("accelerators") or [] if isinstance(entry, Mapping)]
-    if not accelerators:
-        cores = machine.get("cores")
-        return f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}"
-    first = accelerators[0]
-    limit, width = first.get("power_limit_w"), first.get("pcie_width")
-    parts = [
-        f"{len(accelerators)} × {first.get('name')}" if len(accelerators) > 1 else str(first.get("name")),
-        f"{limit:g} W" if isinstance(limit, int | float) else "power limit not reported",
-        f"PCIe {first.get('pcie_generation')} x{width}" if width else "link not reported",
-    ]
-    return ", ".join(parts)
+def _card_or_processor(machine: Mapping[str, Any]) -> str:
+    cores = machine.get("cores")
+    processor = f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}"
+    return "; ".join(cards(machine)) or processor

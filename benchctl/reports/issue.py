@@ -27,10 +27,9 @@ from benchctl.lossless.judge.whole_answers import kept_prompts
 from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.axes import BINARY
 from benchctl.recipes.speculation import takes_draft
-from benchctl.reports.community_row import card_or_processor
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
 from benchctl.reports.reproduction import shell_command, shell_request
-from benchctl.reports.tables.provenance import weights_of
+from benchctl.reports.tables.provenance import cards, weights_of
 from benchctl.text import for_strangers
 from benchctl.words import issue as words
 from benchctl.words import numbers
@@ -153,7 +152,7 @@ class _Filled:
         lines = [
             f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}",
             f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
-            *([card_or_processor(machine)] if devices else []),
+            *cards(machine),
             *(f"driver {driver}" for driver in drivers),
         ]
         return _prose("; ".join(filter(None, lines)))

@@ -18,7 +18,7 @@ def test_an_arm_is_a_row_with_what_such_tables_ask_for() -> None:
     run = open_run(REPOSITORY / "results/padded-cuda/20261127-204443-ee1d")
     by_depth = {row["Depth"]: row for row in table(rows(run, analyse_run(run)))}
     row = by_depth["16"]
-    assert row["Card"] == "NVIDIA H100 80GB HBM3, 700 W, link not reported"
+    assert row["Card"] == "NVIDIA H100 80GB HBM3, 700 W, PCIe 5 x16"
     assert (row["tok/s alone"], row["tok/s with"], row["Speed-up"]) == ("160.2", "671.1", "4.19×")
     assert row["Accepted"] == "70.2 %, length 11.85" and row["Memory"] == "12.0 GiB → 12.1 GiB"
     assert "code 160.5 → 1317.1" in row["By task, tok/s"] and row["Context"] == "2048"

@@ -40,6 +40,16 @@ def test_nested_facts() -> None:
     ]
 
 
+def test_a_card_is_named_with_its_power_limit_and_links() -> None:
+    card, link = {"name": "H100", "power_limit_w": 400.0}, {"pcie_generation_max": 5, "pcie_width": 16, "nvlinks": 18}
+    machine = {"accelerators": [card, card, {"name": "T4"}], "accelerator_settings": [link, link, {"ecc": True}]}
+    assert provenance.cards(machine) == ["2 × H100, 400 W, PCIe 5 x16, 18 NVLinks", "T4"]
+    kept = read_manifest(ROOT / "results/padded-cuda/20261127-204443-ee1d")
+    assert dict(provenance.glance(kept))["hardware"] == (
+        "Intel(R) Xeon(R) Processor, 16 cores, 125.9 GiB memory, NVIDIA H100 80GB HBM3, 700 W, PCIe 5 x16"
+    )
+
+
 def test_a_command_survives_the_shell() -> None:
     argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
     arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])

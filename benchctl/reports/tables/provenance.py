@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from benchctl.analysis.results import Analysis
@@ -50,16 +52,12 @@ def _leaf(name: str, value: object) -> tuple[str, str]:
 def glance(manifest: Manifest) -> list[Fact]:
     """What ran, in four lines: models with their quantization, engine build, hardware."""
     machine = manifest.machine
-    accelerators = [
-        str(accelerator.get("name", accelerator)) if isinstance(accelerator, Mapping) else str(accelerator)
-        for accelerator in machine.get("accelerators") or []
-    ]
     memory = machine.get("memory_bytes")
     hardware = [
         str(machine.get("cpu") or "processor not known"),
         f"{machine['cores']} cores" if machine.get("cores") else "",
         f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
-        *accelerators,
+        *cards(machine),
     ]
     setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
     facts = dict.fromkeys(
@@ -70,6 +68,25 @@ def glance(manifest: Manifest) -> list[Fact]:
         ]
     )
     return [*facts, ("hardware", ", ".join(filter(None, hardware)))]
+
+
+def cards(machine: Mapping[str, Any]) -> list[str]:
+    """Return a text for each kind of GPU: how many, their name, power limit and links, as far as reported."""
+    pairs = zip_longest(machine.get("accelerators") or [], machine.get("accelerator_settings") or [])
+    texts = Counter(_card(device, setting) for device, setting in pairs if device is not None)
+    return [f"{number} × {text}" if number > 1 else text for text, number in texts.items()]
+
+
+def _card(device: object, setting: object) -> str:
+    facts, links = (part if isinstance(part, Mapping) else {} for part in (device, setting))
+    limit, width, nvlinks = facts.get("power_limit_w"), links.get("pcie_width"), links.get("nvlinks")
+    parts = [
+        str(facts.get("name", device)),
+        f"{limit:g} W" if isinstance(limit, int | float) else "",
+        f"PCIe {links.get('pcie_generation_max', '')} x{width}" if width else "",  # the current one falls when idle
+        f"{nvlinks} NVLinks" if nvlinks else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _engine_line(engine: EngineIdentity) -> str:
