@@ -192,7 +192,9 @@ class PlanSize:
     source: str | None
     """Where `seconds` is from, as the end of a sentence; `None`: it is an order of magnitude."""
     memory_bytes: int
-    """The most that engines take at the same time."""
+    """The most that engines take at the same time; of models that are folders, their files alone."""
+    counts_caches: bool
+    """Whether that includes caches: vLLM and SGLang fill a GPU with theirs."""
     disk_bytes: int
     """The size of all model files."""
 
@@ -210,11 +212,13 @@ class PlanSize:
     @property
     def sentence(self) -> str:
         """All of it for people."""
+        size = f"{self.memory_bytes / _GIB:.1f} GiB"
+        memory = f"up to {size} of memory" if self.counts_caches else f"models of {size}, and the engine's caches"
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
         return (
             f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')} in {self.cells} {plural(self.cells, 'cell')} "
             f"(an engine each), {self.requests:,} {plural(self.requests, 'request')}, at most {self.tokens:,} tokens; "
-            f"{self.time}; up to {self.memory_bytes / _GIB:.1f} GiB of memory."
+            f"{self.time}{f'; {memory}' if self.memory_bytes else ''}."
         )
 
 
@@ -238,6 +242,7 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], timings: Timings, *, b
         seconds=_by_bandwidth(prepared, plan) if seconds is None else seconds,
         source=None if seconds is None else source,
         memory_bytes=max((peak_bytes(setup.recipe, setup.models) for setup in prepared.setups.values()), default=0),
+        counts_caches=all(setup.models.target.folder is None for setup in prepared.setups.values()),
         disk_bytes=sum(files.values()),
     )
 

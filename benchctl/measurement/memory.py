@@ -77,7 +77,7 @@ def peak_bytes(recipe: Recipe, models: ResolvedPair) -> int:
     if models.target.folder is None and models.target.files:
         sizes = [engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms]
     else:
-        sizes = [BUFFERS + sum(file.size for model in (models.target, models.draft) if model for file in model.files)]
+        sizes = [sum(file.size for model in (models.target, models.draft) if model for file in model.files)]
     return sum(sizes) if recipe.schedule == "interleaved" else max(sizes)
 
 
