@@ -1,30 +1,42 @@
 #!/bin/bash
-# What no GPU has run yet, a question a step. It needs an NVIDIA GPU, a llama-server, vLLM and torch for CUDA
-# (`benchctl engines list` shows them), and no network: all models are bundled.
+# What no GPU has run yet, a question a step, the most valuable first. It needs an NVIDIA GPU, a llama-server, vLLM and
+# torch for CUDA (`benchctl engines list` shows them), and no network: all models are bundled.
 #
-#   bash benchmarks/on_a_gpu.sh                    every step: up to 75 minutes
+#   bash benchmarks/on_a_gpu.sh                    every step: up to 80 minutes
+#   MINUTES=13 bash benchmarks/on_a_gpu.sh         as many as fit; the last one is cut off, and keeps its answers
 #   bash benchmarks/on_a_gpu.sh graphs-8 tune      only these
+#   bash benchmarks/on_a_gpu.sh install            only if named, with a network: benchctl's own engines for this card
 #   bash benchmarks/on_a_gpu.sh --dry-run          lays every run out, on any machine; starts no engine
 #
-# $OUT (on_a_gpu by default) gets the runs, the report and what each step printed.
+# The same command again skips what has ended and resumes what was cut off. $OUT (on_a_gpu by default) is all to keep:
+# the runs (records, manifests, engine logs, scores), the report, and NAME.log, what each step printed.
 set -u
 OUT=${OUT:-on_a_gpu}
+MINUTES=${MINUTES:-1000}
 device=cuda # without a GPU a run is refused
 dry=
 [ "${1-}" = --dry-run ] && { dry=--dry-run device=auto; shift; }
 only=" $* "
 failed=0
+declare -A count
 mkdir -p "$OUT"
 
 step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, and keeps its answers
-    local name=$1 limit=$2 began=$SECONDS; shift 2
-    [[ $only = "  " || $only = *" $name "* ]] || return 0
+    local name=$1 limit=$2 began=$SECONDS folder=${!#} left cut; shift 2
+    [[ $only = "  " && $name != install || $only = *" $name "* ]] || return 0
+    count[$name]=$((${count[$name]-0} + 1))
+    local ended=$OUT/$name.${count[$name]}.ended
     case "$dry $2" in "--dry-run run" | "--dry-run tune") set -- "$@" --dry-run ;; --dry-run*) return 0 ;; esac
+    [ -z "$dry" ] && [ -e "$ended" ] && { echo "== $name ended before"; return 0; }
+    left=$((60 * MINUTES - SECONDS)); [ "$left" -lt "$limit" ] && limit=$left
+    [ "$limit" -gt 20 ] || { echo "== $name: no time is left"; return 0; }
+    cut=$(find "$folder" -mindepth 2 -maxdepth 2 -type d -not -path '*-tuned/*' 2>/dev/null | sort | tail -n 1)
+    [ -z "$dry" ] && [[ $2 = run || $2 = tune ]] && [ -n "$cut" ] && set -- benchctl "$2" --resume "$cut" -o "$folder"
     echo; echo "== $name, at most $limit s: $*" | tee -a "$OUT/$name.log"
     timeout --signal INT --kill-after 30 "$limit" "$@" </dev/null 2>&1 | tee -a "$OUT/$name.log" | tail -n 25 | cut -c1-200
     local code=${PIPESTATUS[0]}
-    echo "== $name ended with $code after $((SECONDS - began)) s"
-    [ "$code" -le 1 ] || failed=1 # 1: an arm is not lossless, which is an answer
+    echo "== $name ended with $code after $((SECONDS - began)) s, $SECONDS s in all"
+    if [ "$code" -gt 1 ]; then failed=1; elif [ -z "$dry" ]; then touch "$ended"; fi # 1: not lossless, an answer, too
 }
 
 step machine 60 \
@@ -32,28 +44,30 @@ step machine 60 \
 step machine 60 \
     benchctl engines doctor
 
-# Is a hybrid's output the target's in vLLM with CUDA graphs, at 200 prompts? (Eager, 8 at a time: 190 of 200 identical.)
-# Is it with prefix caching, where states are kept at the ends of blocks (`align`)?
+# Does `tune` time the widths and find the depth behind the fall at 17 tokens?
+step tune 240 \
+    benchctl tune padded --set engine.device=$device --budget 2m -o "$OUT/tune"
+
+# Does `explain` time the widths of a run's target, and has its report the figure with the cliffs and falls?
+step widths 90 \
+    benchctl run padded --set engine.device=$device --only spec_d8 --blocks 3 --yes -o "$OUT/widths"
+step widths 90 \
+    benchctl explain --results "$OUT/widths"
+step widths 60 \
+    benchctl report --results "$OUT/widths" -o "$OUT/reports"
+
+# Is a hybrid's output the target's in vLLM with prefix caching, where states are kept at the ends of blocks (`align`)?
+# Is it with CUDA graphs, at 200 prompts? (Eager, 8 at a time: 190 of 200 identical.)
 for requests in 8 1; do
-    step graphs-$requests 400 \
-        benchctl run vllm-hybrid --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/graphs-$requests"
-    step graphs-$requests 200 \
-        benchctl verify-lossless --results "$OUT/graphs-$requests" --audit-minutes 1.5
     step align-$requests 400 \
         benchctl run vllm-hybrid --set engine.prefix_caching=true --set "engine.args=[--mamba-cache-mode, align]" --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/align-$requests"
     step align-$requests 200 \
         benchctl verify-lossless --results "$OUT/align-$requests" --audit-minutes 1.5
+    step graphs-$requests 400 \
+        benchctl run vllm-hybrid --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/graphs-$requests"
+    step graphs-$requests 200 \
+        benchctl verify-lossless --results "$OUT/graphs-$requests" --audit-minutes 1.5
 done
-
-# Do n-grams pay in vLLM as it is served, compiled and with CUDA graphs? (Only the baseline was measured.)
-step served 700 \
-    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set matrix=null --only ngram_d8 --blocks 3 --yes -o "$OUT/served"
-step served 200 \
-    benchctl verify-lossless --results "$OUT/served" --audit-minutes 1.5
-
-# Does `tune` time the widths and find the depth behind the fall at 17 tokens?
-step tune 420 \
-    benchctl tune padded --set engine.device=$device --budget 5m -o "$OUT/tune"
 
 # Is the self-speculation of transformers lossless on CUDA? (The check was cut off after 40 s.)
 step transformers 200 \
@@ -61,12 +75,18 @@ step transformers 200 \
 step transformers 300 \
     benchctl verify-lossless --results "$OUT/transformers" --audit-minutes 2
 
-# Does `explain` time the widths of a run's target, and has its report the figure with the cliffs and falls?
-step widths 150 \
-    benchctl run padded --set engine.device=$device --only spec_d8 --blocks 3 --yes -o "$OUT/widths"
-step widths 120 \
-    benchctl explain --results "$OUT/widths"
-step widths 60 \
-    benchctl report --results "$OUT/widths" -o "$OUT/reports"
+# Do n-grams pay in vLLM as it is served, compiled and with CUDA graphs? (Only the baseline was measured.)
+step served 700 \
+    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set matrix=null --only ngram_d8 --blocks 3 --yes -o "$OUT/served"
+step served 200 \
+    benchctl verify-lossless --results "$OUT/served" --audit-minutes 1.5
+
+# Do benchctl's own installations for CUDA end, and do their engines start? (5 GB of packages; an hour of two cores.)
+step install 1800 \
+    benchctl engines install vllm
+step install 5400 \
+    benchctl engines install llama.cpp --cuda
+step install 300 \
+    benchctl engines doctor
 
 exit $failed
