@@ -15,7 +15,7 @@ from benchctl.analysis.results import SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speeds
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, block_variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped, StopReason
-from benchctl.recipes.schema import AutoBlocks
+from benchctl.recipes.schema import FIRST_DECISION, AutoBlocks
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
@@ -111,7 +111,10 @@ def look(run: RunData, rule: AutoBlocks) -> Look:
 
 
 def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, estimates: Look) -> Stopped | None:
-    """Return why a run of so many blocks ends here, `None` when it goes on."""
+    """Return why a run of so many blocks ends here, `None` when it goes on.
+
+    No budget ends it before it has an interval: fewer blocks say nothing of another run, so their time would be lost.
+    """
     widths = estimates.half_widths
     met = all(width is not None and width <= (rule.half_width or 0.0) for width in widths.values())
     decided = not estimates.open_arms if rule.half_width is None else met
@@ -122,7 +125,7 @@ def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, estimates: Look) -> 
         reason = "decided" if rule.half_width is None else "reached"
     elif blocks >= rule.max:
         reason = "maximum"
-    elif rule.minutes is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.minutes:
+    elif rule.minutes is not None and blocks >= FIRST_DECISION and spent_s * (blocks + 1) / blocks > 60 * rule.minutes:
         reason = "budget"
     else:
         return None

@@ -75,7 +75,7 @@ def run(
     from benchctl.cli.show_engine_line import show_engine_line
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.tune.halving import Halving
-    from benchctl.measurement.budget import DEFAULT_S, with_budget, within_budget
+    from benchctl.measurement.budget import DEFAULT_S, timed, with_budget, within_budget
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.prepare import RecipeContext
     from benchctl.measurement.progress import RunProgress
@@ -136,7 +136,14 @@ def run(
         progress.waiting("checking the engine, the models and the prompts")
         if earlier is None:
             ready = context.prepare(engine_binary, models_dir, progress.note, planned, quantizes=not dry_run)
-            return ready if budget_s is None or limit is not None else within_budget(ready, out, budget_s)
+            if budget_s is None or limit is not None:
+                return ready
+            ready = ready if dry_run else timed(ready, out, budget_s, progress.waiting)
+            named = bool(types or depth or sweep) or context.typed != ALL_KEYS
+            smaller = within_budget(ready, out, budget_s, drops_arms=not named)
+            if dropped := [arm.name for arm in ready.recipe.arms if arm.name not in smaller.launches]:
+                progress.note(f"Left out, for {', '.join(dropped)} the budget is too short: --budget 15m, or --depth.")
+            return smaller
         return prepare_again(
             earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=context.trusted
         )

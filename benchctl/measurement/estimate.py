@@ -1,6 +1,7 @@
 """How long a run takes, and what else: by the processes and answers that were timed, in this run or in an earlier one.
 
-Before any was, an order of magnitude by how fast the processor, or the GPU, reads the target's weights.
+Before any was, by a process of the baseline that was timed for the plan; else an order of magnitude by how fast the
+processor, or the GPU, reads the target's weights.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from benchctl.errors import BenchctlError
 from benchctl.machine import nvidia
 from benchctl.measurement.memory import peak_bytes
 from benchctl.measurement.plan import CellPlan
-from benchctl.measurement.prepare import Prepared, device_names
+from benchctl.measurement.prepare import Prepared, PreparedSetup, device_names
 from benchctl.recipes.adapters import Usual, adapter_of
+from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import takes_draft
 from benchctl.text import plural, spoken
 
@@ -158,7 +160,21 @@ def timings_for(prepared: Prepared, resumed: RunData | None, results: Path) -> T
         measured_so_far = timings_of(resumed, prepared.recipe.sampling.max_tokens, "by what was measured so far")
         if measured_so_far.known:
             return measured_so_far
-    return earlier_timings(prepared, results) or Timings()
+    return earlier_timings(prepared, results) or _by_pace(prepared)
+
+
+def _by_pace(prepared: Prepared) -> Timings:
+    """Return what processes and answers take by the baseline's that was timed; nothing where none was."""
+    timings, pace = Timings(source="by two answers of the target, timed now"), prepared.pace
+    if pace is None:
+        return timings
+    timed = _weights(prepared.of_baseline)
+    for arm in prepared.recipe.arms:
+        setup = prepared.setup_of(arm.name)
+        slower = _steps(setup, arm) * (_weights(setup) / timed if timed else 1.0)
+        timings.answers[arm.name].append(slower * pace.answer_s)
+        timings.starts[arm.name].append(pace.overhead_s + slower * pace.answer_s)  # with the canary, another answer
+    return timings
 
 
 def _runs_below(results: Path, recipe: str) -> Iterator[Path]:
@@ -254,21 +270,32 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
     """
     seconds = 0.0
     for cell in plan:
-        setup, arm = prepared.setup_of(cell.arm.name), cell.arm
+        setup = prepared.setup_of(cell.arm.name)
         usual = adapter_of(setup.recipe.engine.kind).usual
-        on_gpu = setup.recipe.device != "cpu" and bool(device_names(setup.capabilities))
-        bandwidth = gpu_bandwidth() if on_gpu else memory_bandwidth(getattr(setup.recipe.engine, "threads", None))
+        threads = getattr(setup.recipe.engine, "threads", None)
+        bandwidth = gpu_bandwidth() if _on_gpu(setup) else memory_bandwidth(threads)
         if usual is None or bandwidth is None:
             return None
-        weights = sum(file.size for file in setup.models.target.files)
-        setting, draft = arm.speculation, setup.models.draft
-        slower = 1.0
-        if setting is not None and takes_draft(setting.types) and draft is not None and weights:
-            draft_share = sum(file.size for file in draft.files) / weights
-            slower = token_steps(setting.max or 1, draft_share, on_gpu=on_gpu)
-        tokens = len(cell.prompts) * prepared.recipe.sampling_of(arm).max_tokens
-        seconds += cell_s(usual, weights, slower * tokens, bandwidth)
+        tokens = len(cell.prompts) * prepared.recipe.sampling_of(cell.arm).max_tokens
+        seconds += cell_s(usual, _weights(setup), _steps(setup, cell.arm) * tokens, bandwidth)
     return seconds
+
+
+def _weights(setup: PreparedSetup) -> int:
+    return sum(file.size for file in setup.models.target.files)
+
+
+def _on_gpu(setup: PreparedSetup) -> bool:
+    return setup.recipe.device != "cpu" and bool(device_names(setup.capabilities))
+
+
+def _steps(setup: PreparedSetup, arm: Arm) -> float:
+    """Return about how many steps of the target alone a token of an arm takes as long as."""
+    setting, draft, weights = arm.speculation, setup.models.draft, _weights(setup)
+    if setting is None or not takes_draft(setting.types) or draft is None or not weights:
+        return 1.0
+    draft_share = sum(file.size for file in draft.files) / weights
+    return token_steps(setting.max or 1, draft_share, on_gpu=_on_gpu(setup))
 
 
 def token_steps(depth: int, draft_share: float, *, on_gpu: bool) -> float:

@@ -47,6 +47,24 @@ class CellPlan:
 
 
 @dataclass(frozen=True)
+class ArmCost:
+    """Cost of a process of an arm."""
+
+    overhead_s: float
+    """Seconds for starting, warming up and stopping."""
+    answer_s: float
+    """Seconds for a prompt."""
+
+    def cell(self, prompts: int) -> float:
+        """Return the seconds of a process that answers so many prompts."""
+        return self.overhead_s + prompts * self.answer_s
+
+    def slower(self, factor: float) -> ArmCost:
+        """Return the cost with everything slower by a factor, also the warm-up in the overhead."""
+        return ArmCost(self.overhead_s * factor, self.answer_s * factor)
+
+
+@dataclass(frozen=True)
 class GroupPlan:
     """A group of a block: a baseline and its arms under a condition, as they must run on the same machine, in turn."""
 

@@ -13,7 +13,7 @@ from benchctl.engines.common.programs import program
 from benchctl.engines.registry import make_engine
 from benchctl.errors import EngineError, UsageError
 from benchctl.measurement.memory import check_memory, tight_slots
-from benchctl.measurement.plan import idle_slots
+from benchctl.measurement.plan import ArmCost, idle_slots
 from benchctl.models.files import Notice, ResolvedModel, ResolvedPair
 from benchctl.models.quantize import Program
 from benchctl.models.sources import ModelSearch
@@ -59,6 +59,8 @@ class Prepared:
     warnings: list[str]
     setups: dict[str | None, PreparedSetup]
     """The setups by name. A recipe without axes has one, under `None`."""
+    pace: ArmCost | None = None
+    """What a process of the baseline cost before the plan was made; `None`: not timed."""
 
     def setup_of(self, arm: str) -> PreparedSetup:
         """Return what an arm runs on; raises KeyError."""

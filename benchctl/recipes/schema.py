@@ -265,7 +265,7 @@ class AutoBlocks(Strict):
         default=None,
         gt=0,
         le=100_000,
-        description="No block begins that would not end within so many minutes; "
+        description="After the third, no block begins that would not end within so many minutes; "
         f"{DECISION_MIN:g} where no half_width is asked for.",
     )
 

@@ -12,13 +12,10 @@ The baseline is timed beforehand, and blocks are sized to the budget. Each rung 
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -31,11 +28,9 @@ from benchctl.data.manifest import Tuning, TuningRung
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.errors import UsageError
-from benchctl.measurement.cell import running
-from benchctl.measurement.plan import CellPlan, by_turns, make_plan, measured, unclosed
+from benchctl.measurement.plan import ArmCost, CellPlan, by_turns, make_plan, measured, unclosed
 from benchctl.measurement.prepare import Prepared
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.requests import as_warm_up, warm_up
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
@@ -54,24 +49,6 @@ _SLOW_ARM = 2.0
 
 
 @dataclass(frozen=True)
-class ArmCost:
-    """Cost of a process of an arm."""
-
-    overhead_s: float
-    """Seconds for starting, warming up and stopping."""
-    answer_s: float
-    """Seconds for a prompt."""
-
-    def cell(self, prompts: int) -> float:
-        """Return the seconds of a process that answers so many prompts."""
-        return self.overhead_s + prompts * self.answer_s
-
-    def slower(self, factor: float) -> ArmCost:
-        """Return the cost with everything slower by a factor, also the warm-up in the overhead."""
-        return ArmCost(self.overhead_s * factor, self.answer_s * factor)
-
-
-@dataclass(frozen=True)
 class Design:
     """A search that fits the budget."""
 
@@ -79,28 +56,6 @@ class Design:
     prompts_per_block: int
     left_out: tuple[str, ...]
     """Arms that do not fit, the last ones of the list."""
-
-
-def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
-    """Time a process of the baseline, unmeasured: how long it takes to start, and to answer. Raises EngineError.
-
-    Of several answers the fastest counts: what slows others is mostly something else, and a search that was sized by
-    it would leave out what fits.
-    """
-    recipe = prepared.recipe
-    began = time.perf_counter()
-    brief = as_warm_up(recipe.sampling)
-    with running(prepared.of_baseline.engine.start(prepared.launches[recipe.baseline], log)) as server:
-        _, warm = warm_up(server, recipe.sampling)
-        ready = time.perf_counter()
-        answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
-        answered_at = time.perf_counter()
-    stopping_s = time.perf_counter() - answered_at
-    token_s = min(
-        reply.decode_s / max(1, reply.after_first or reply.least_after_first or 0) for reply in (warm, *answers)
-    )
-    answer_s = min(answer.ttft_s for answer in answers) + token_s * recipe.sampling.max_tokens
-    return ArmCost(ready - began + stopping_s, answer_s)
 
 
 def drafts(speculation: Speculation | None) -> bool:

@@ -28,8 +28,8 @@ from benchctl.experiments.tune.halving import (
     fresh_design,
     guesses,
     measured_costs,
-    time_baseline,
 )
+from benchctl.measurement.budget import time_baseline
 from benchctl.measurement.prepare import Prepared, PreparedSetup, RecipeContext, lossy_of, with_arms
 from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.resume import context_of_run, recipe_of, resume_run

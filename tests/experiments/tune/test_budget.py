@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.experiments.tune.halving import ArmCost, fit, fresh_design, guesses, rung_blocks
+from benchctl.experiments.tune.halving import fit, fresh_design, guesses, rung_blocks
+from benchctl.measurement.plan import ArmCost
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 
