@@ -224,7 +224,7 @@ def _load(busy_percent: float) -> Check:
     observed = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
     if busy_percent > 75.0:
         return Check("load", "fail", observed, reason, "End the other work first, or wait for it.")
-    if busy_percent > 15.0 or average > 0.5 * cores:
+    if busy_percent > 15.0 or average > cores:  # below: also what has ended, such as an engine that was just built
         return Check("load", "warn", observed, reason, "End the other work, or wait a minute after it has ended.")
     return Check("load", "ok", observed, reason)
 

@@ -19,7 +19,7 @@ from benchctl.measurement.progress import RunProgress
 from benchctl.measurement.runner import Search
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import AutoBlocks, Recipe
-from benchctl.text import spoken
+from benchctl.text import plural, spoken
 from benchctl.words.stopping import decisions, stop_reason
 
 
@@ -115,7 +115,7 @@ def blocks_as_needed(
                 reason = stop_reason(
                     manifest.stopped.reason, half_width=rule.half_width, max_blocks=rule.max, minutes=rule.minutes
                 )
-                progress.note(f"Stopped after {block} blocks: {reason}.")
+                progress.note(f"Stopped after {block} {plural(block, 'repetition')}: {reason}.")
                 return
             manifest.blocks = block + 1
             writer.save()

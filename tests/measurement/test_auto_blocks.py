@@ -124,5 +124,5 @@ def test_what_is_told_after_every_look(go: Go) -> None:
         "At this spread that takes about 5 more, 0 s; at most 6 are allowed.",
         "After 6 blocks: spec ±4.7 %; required: ±4 %. "
         "At this spread that takes about 3 more, 0 s; at most 6 are allowed.",
-        "Stopped after 6 blocks: the recipe allows no more.",
+        "Stopped after 6 repetitions: the recipe allows no more.",
     ]
