@@ -75,7 +75,7 @@ def verify_stress(
     from benchctl.experiments.stress.preparing import StressSettings, stressed_recipe
     from benchctl.experiments.stress.scoring import find_divergences
     from benchctl.experiments.stress.session import stress
-    from benchctl.experiments.stress.stored import read_stress
+    from benchctl.experiments.stress.stored import DOCUMENT, read_stress
     from benchctl.measurement.plan import keep_only
     from benchctl.measurement.preflight import engine_faults
     from benchctl.measurement.progress import shown_steps
@@ -85,11 +85,14 @@ def verify_stress(
 
     wanted = StressSettings(*_scenarios(only), seed, _seconds(budget))
     if offline:
+        fix = f"Name the folder that holds {DOCUMENT}."
+        if len(subject or ()) != 1:
+            raise UsageError("Expected one stored test.", where="--offline", fix=fix)
         folder = Path((subject or [""])[0])
+        folder = folder.parent if folder.name == DOCUMENT else folder
         try:
             test = read_stress(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            fix = "Name the folder that holds stress.json."
+        except FileNotFoundError:
             raise UsageError("There is no stress test here.", where=str(folder), fix=fix) from None
         find_divergences(test)  # a test that was interrupted has not come to it
     else:
@@ -97,7 +100,7 @@ def verify_stress(
             depth = depth or "4"  # an arm and its control
         named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings)
         context = requested_recipe(named, out, trust=trust_recipe, url=url, arm_url=arm_url)
-        recipe = stressed_recipe(keep_only(context.recipe, arm) if arm else context.recipe)
+        recipe = stressed_recipe(keep_only(context.recipe, arm, "--arm") if arm else context.recipe)
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             prepared = context.prepare(engine_binary, models_dir, lambda note: show(note, 0, 0), recipe)
         if not quiet:

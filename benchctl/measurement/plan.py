@@ -286,15 +286,16 @@ def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
     return recipe
 
 
-def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
+def keep_only(recipe: Recipe, names: Sequence[str], option: str = "--only") -> Recipe:
     """Return the recipe with only the named arms and their baselines, in the recipe's order. Raises UsageError.
 
+    `option`: which names them.
     An arm that is measured under several conditions may be named with a condition, or without: then under all.
     """
     valid = dict.fromkeys(name for arm in recipe.arms for name in (arm.of, arm.name) if name is not None)
     for name in names:
         if name not in valid:
-            raise UsageError(f"There is no arm {name!r}.", where="--only", fix=f"The arms are: {', '.join(valid)}.")
+            raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(valid)}.")
     chosen = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
     compared = recipe.compared
     selected = {arm.name for arm in chosen} | {compared[arm.name].baseline for arm in chosen}

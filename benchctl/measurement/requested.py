@@ -68,6 +68,8 @@ def requested_recipe(
 
     `url`, `arm_url`: two servers that run, in place of a recipe.
     """
+    if arm_url is not None and url is None:
+        raise UsageError("Name the server without speculation, too.", where="--arm-url", fix="--url URL --arm-url URL")
     line = read_engine_line(options.subject or ())
     if line is not None:
         if any((options.target, options.draft, options.engine, url)):
