@@ -30,6 +30,14 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
             "arm": {"type": "ngram-mod"},
         },
     ),
+    "slots of a unified cache have the whole context": (
+        "LLAMA_ARG_KV_UNIFIED=1 llama-server -m t.gguf -np 4 -c 16384",
+        {"target": "t.gguf", "context": 16384, "args": "--kv-unified"},
+    ),
+    "the last of two opposites holds": (
+        "llama-server -m t.gguf -c 16384 -kvu --parallel 4 --no-kv-unified",
+        {"target": "t.gguf", "context": 4096, "args": "-kvu --no-kv-unified"},
+    ),
     "a repository and its quantization": (
         "llama-server -hf org/model-GGUF:Q4_K_M -hfd org/small-GGUF -fa on",
         {"target": "hf:org/model-GGUF:Q4_K_M", "draft": "hf:org/small-GGUF", "args": "-fa on",

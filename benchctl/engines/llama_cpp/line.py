@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchctl.engines.llama_cpp.adapter import ADAPTER
 from benchctl.engines.llama_cpp.command import RESERVED
 from benchctl.engines.llama_cpp.probe import OWN_NAMES
@@ -35,6 +37,7 @@ _SWITCHES = "no-mmap mlock swa-full check-tensors cpu-moe no-webui metrics props
 _TWO_WAYS = (
     "cont-batching context-shift jinja kv-offload kv-unified mmproj-offload op-offload repack slots webui warmup"
 )
+_UNIFIED, _DIVIDED = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
 _STATED = "each request states it (sampling; greedy where --set does not change it)"
 _NO_TEXT = "A server that is started so generates no text, and nothing can be measured."
 _KEY = "A key must not stand in a line, which is recorded."
@@ -52,6 +55,12 @@ def _speculation_keys() -> dict[str, str]:
     return {name: f"speculation.{key}" for name, key in sorted(flags, reverse=True)}
 
 
+def _is_unified(args: Sequence[str]) -> bool:
+    """Whether all slots share one KV cache, of which each may use the whole context."""
+    last = next((word for word in reversed(args) if word in _UNIFIED + _DIVIDED), None)
+    return last in _UNIFIED
+
+
 def _settle(line: EngineLine) -> None:
     """Choose the file of a repository, divide the context among slots, and name the type that a draft model means."""
     values = line.values
@@ -62,7 +71,7 @@ def _settle(line: EngineLine) -> None:
     if context == 0:
         del values["engine.context"]
         line.destinations.append(("-c 0", "left out: a benchmark has a fixed context (--set engine.context=8192)"))
-    elif isinstance(context, int) and isinstance(slots, int) and slots > 1:
+    elif isinstance(context, int) and isinstance(slots, int) and slots > 1 and not _is_unified(line.args):
         values["engine.context"] = context // slots
         line.destinations.append((f"-c {context} -np {slots}", f"engine.context: {context // slots} a slot"))
     kind = values.get("speculation.type")
