@@ -17,6 +17,7 @@ from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, Fact, SelfConsistency, SpeedUp
 from benchctl.data.cell import MemoryRecord, WatchRecord
 from benchctl.data.integrity import Integrity
+from benchctl.recipes.adapters import registered
 from benchctl.recipes.speculation import DRAFTS
 from benchctl.text import percent
 
@@ -211,7 +212,11 @@ def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observ
             yield observation("never-fired", arm, "nothing")
         drafted, accepted = (float(np.nansum(column[of_arm])) for column in (counters.drafted, counters.accepted))
         if drafted >= ENOUGH_DRAFTED and accepted < DEAD * drafted and drafts_with_a_model(frame, arm):
-            yield observation("dead-drafter", arm, "rejected", drafted=int(drafted), accepted=int(accepted))
+            facts = [Fact(code="rejected", values={"drafted": int(drafted), "accepted": int(accepted)})]
+            adapter = registered().adapters.get(frame.manifest.engine.kind) if frame.manifest else None
+            causes = adapter.dead_drafter if adapter else ""
+            facts += [Fact(code="of engine", values={"text": causes})] if causes else []
+            yield Observation("dead-drafter", arm, tuple(facts))
         if attested and attested[0].state == "unverified":
             code = "text" if attested[0].reason else "not shown"
             yield observation("unverified", arm, code, text=attested[0].reason)

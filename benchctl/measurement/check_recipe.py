@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchctl.errors import EngineError, UsageError
-from benchctl.measurement.prepare import probed_engine
+from benchctl.measurement.prepare import probed_engine, unfit_types
 from benchctl.models.file_kind import check_kind
 from benchctl.models.gguf_header import read_header
 from benchctl.models.sources import ModelSearch
-from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.document import Document, read_document
@@ -99,11 +98,8 @@ def _models(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
                 files[role] = _local(spec.source, folder, gguf=form == "gguf")
             except UsageError as error:
                 yield ("models", role, "source"), _message(error, _nearest_file(spec.source, folder))
-        plain = [arm.name for arm in part.arms if arm.speculation and "draft-simple" in arm.speculation.types]
-        target, draft = files.get("target"), files.get("draft")
-        if plain and target is not None and draft is not None and (reasons := compare(target, draft)):
-            message = f"{', '.join(plain)} cannot draft with this model: {'; '.join(reasons)}."
-            yield ("models", "draft"), f"{message} Choose a draft with the target's vocabulary."
+        if target := files.get("target"):
+            yield from ((("models", "draft"), problem) for problem in unfit_types(part, target, files.get("draft")))
 
 
 def _local(source: str, folder: Path, *, gguf: bool) -> Path | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.common.programs import program
@@ -116,7 +117,11 @@ def prepare(
         load_context(recipe.prompts.context, recipe_folder=recipe_folder)  # refused here, where it is cheap
     for name, part in recipe.parts.items():  # before an engine is sought, built or run
         with _in_setup(name):
-            ModelSearch(recipe_folder, models_dir).check(part.models, adapter_of(part.engine.kind).model_format)
+            adapter = adapter_of(part.engine.kind)
+            local = ModelSearch(recipe_folder, models_dir).check(part.models, adapter.model_format)
+            problems = unfit_types(part, local["target"], local.get("draft")) if "target" in local else []
+            if problems:
+                raise UsageError("\n".join(problems))
     engines: dict[str, tuple[Engine, Capabilities]] = {}
     setups: dict[str | None, PreparedSetup] = {}
     warnings = [f"{one_line(Path(recipe.prompts.suite).name, 120)}: {note}" for note in suite.notes]
@@ -132,6 +137,8 @@ def prepare(
                 _check_types(part)  # a mistyped name is said before an engine is built
                 raise
         engine, capabilities = engines[spec]
+        if adapter_of(part.engine.kind).lists_types:  # before files are hashed
+            _check_types(part, capabilities.speculation_types)
         prompts = _sendable(prompts, capabilities)
         with _in_setup(name):
             find_tool = partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted)
@@ -159,10 +166,16 @@ def unmade_models(models: ResolvedPair) -> Iterator[str]:
             )
 
 
-def _check_types(recipe: Recipe) -> None:
-    """Refuse a type of speculation that looks like a mistyped one, where no engine can be asked for its own."""
+def unfit_types(recipe: Recipe, target: Path, draft: Path | None) -> list[str]:
+    """Return a sentence for each type that these files cannot have, as far as their headers tell."""
+    find = adapter_of(recipe.engine.kind).pair
+    return [] if find is None else list(resolve_name(find)(recipe, target, draft))
+
+
+def _check_types(recipe: Recipe, listed: Sequence[str] = ()) -> None:
+    """Refuse a type of speculation that looks like a mistyped one; `listed`: what the engine itself lists."""
     for kind in dict.fromkeys(kind for arm in recipe.arms if arm.speculation for kind in arm.speculation.types):
-        if kind not in SPECULATION_TYPES and (meant := did_you_mean(kind, SPECULATION_TYPES)):
+        if kind not in (*SPECULATION_TYPES, *listed) and (meant := did_you_mean(kind, SPECULATION_TYPES)):
             raise UsageError(f"There is no speculation type {quoted(kind)}.", fix=meant.strip())
 
 

@@ -29,12 +29,13 @@ from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
 from benchctl.recipes.source import (
+    PADDED,
     BundledSource,
     HubSource,
     PathSource,
     ServedSource,
     Source,
-    bundled_names,
+    of_windows,
     parse_source,
 )
 from benchctl.text import one_line
@@ -68,8 +69,12 @@ class ModelSearch:
         draft = None if models.draft is None else self._resolved("draft", models, models.draft, form)
         return ResolvedPair(target, draft)
 
-    def check(self, models: ModelPair, form: ModelFormat = "gguf") -> None:
-        """Refuse a model that is named wrongly, missing or damaged, before anything is built, fetched or hashed."""
+    def check(self, models: ModelPair, form: ModelFormat = "gguf") -> dict[str, Path]:
+        """Refuse a model that is named wrongly, missing or damaged, before anything is built, fetched or hashed.
+
+        Returns the first GGUF file of each role, where one lies here already.
+        """
+        local: dict[str, Path] = {}
         for role, spec in (("target", models.target), ("draft", models.draft)):
             if spec is None or form == "served":
                 continue
@@ -81,10 +86,12 @@ class ModelSearch:
                         _check_folder(first)
                     elif form == "gguf":
                         check_kind([read_header(file) for file in all_shards(first)])
-                elif isinstance(source, BundledSource) and source.name not in bundled_names():
-                    bundled_file(source, None)
+                        local[role] = first
+                elif isinstance(source, BundledSource) and source.name not in PADDED:
+                    local[role] = bundled_file(source, None)
             except UsageError as error:
                 raise _of_role(role, spec, error) from None
+        return local
 
     def _resolved(self, role: str, models: ModelPair, spec: ModelSpec, form: ModelFormat) -> ResolvedModel:
         unquantized = folder = unmade = None
@@ -198,7 +205,7 @@ class ModelSearch:
                 return _first_shard(candidate)
         beside = [file.name for folder in {place.parent for place in tried} for file in folder.glob("*.gguf")]
         searched = dict.fromkeys(one_line(str(location.absolute())) for location in tried)
-        fix = f"{did_you_mean(path.name, beside)} Searched: {' and '.join(searched)}."
+        fix = of_windows(source.path) or f"{did_you_mean(path.name, beside)} Searched: {' and '.join(searched)}."
         if not path.is_absolute() and len(path.parts) == 2 and path.suffix == "":
             fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
         raise UsageError("there is no such model file", fix=fix.strip())

@@ -23,6 +23,7 @@ from benchctl.prompts.row_files import as_utf8, parse_json
 from benchctl.prompts.suite import SENT_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, did_you_mean, path_text
 from benchctl.recipes.schema import Name
+from benchctl.recipes.source import of_windows
 from benchctl.recipes.translate import translate
 from benchctl.text import one_line
 from benchctl.writing import refuse_overwriting
@@ -149,11 +150,12 @@ def _find(name_or_path: str, recipe_folder: Path) -> Path:
     if path is not None:
         return path
     shipped = [file.name for file in sorted(shipped_folder("prompts").glob("*.json"))]
-    near = did_you_mean(Path(name_or_path).name, shipped).strip()
+    beside = [file.name for folder in (recipe_folder, Path.cwd()) for file in folder.glob("*.*")]
+    near = did_you_mean(Path(name_or_path).name, [*shipped, *beside], 0.75).strip()
     raise UsageError(
         f"there is no prompts file '{one_line(name_or_path, 200)}' beside the recipe, here, or among the shipped ones",
         where="prompts.suite",
-        fix=near or f"Shipped: {', '.join(shipped)}.",
+        fix=of_windows(name_or_path) or near or f"Shipped: {', '.join(shipped)}.",
     )
 
 

@@ -148,6 +148,8 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     if isinstance(row[form], str) and form == "prompt":
         return row, form, None
     turns = row.pop(form)
+    if form == "prompt" and _are_token_ids(turns):
+        raise RowError("`prompt` is a list of token ids; write the text of which they are made: benchctl sends text")
     if form == "prompt" and isinstance(turns, list) and not all(isinstance(turn, dict) for turn in turns):
         raise NoPromptError("`prompt` is a list of texts; a row has a single prompt")
     if not isinstance(turns, list):
@@ -155,6 +157,12 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
     if not turns:
         raise RowError(f"`{form}` is an empty list: there is nothing to ask")
     return row, form, turns
+
+
+def _are_token_ids(prompt: Plain) -> bool:
+    """Whether it is a list of whole numbers, or of such lists."""
+    items = prompt if isinstance(prompt, list) else []
+    return bool(items) and all(type(item) is int or _are_token_ids(item) for item in items)
 
 
 def _renamed(row: Fields) -> Fields:

@@ -89,6 +89,9 @@ class Adapter:
     speculation: str | None = None
     """`module:function` that returns a sentence for everything in a `benchctl.recipes.speculation.Speculation` that no
     version of the engine can do with any models; what depends on the version or the models is the engine's check."""
+    pair: str | None = None
+    """`module:function(recipe, target, draft)` that returns a sentence for each type that these files cannot have, by
+    their headers: asked before an engine is sought and before files are hashed."""
     typed_options: bool = False
     """Whether it checks a speculation's own `options` by key and takes only numbers and switches. Otherwise they are
     words that are handed on, and need trust."""
@@ -131,6 +134,8 @@ class Adapter:
     reads_prompt_in_round: frozenset[str] = frozenset()
     """Types of speculation, as recipes write them, whose first round reads the prompt together with a draft, so that it
     may decide the first token otherwise than the baseline does by rounding."""
+    dead_drafter: str = ""
+    """Sentences on what left drafts of this engine without accepted tokens, with the threads that show it."""
     example: tuple[str, ...] = ()
     """Lines that `benchctl recipes new` writes below `engine`, keys or comments."""
 

@@ -144,6 +144,7 @@ def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
 
 _HINTS = {
     "mapping values are not allowed": "; check the indentation, and quote a text that has a colon and a space",
+    "escape": "; a backslash in double quotes begins an escape: take single quotes, and / in a path",
     "cannot start any token": "; put a text that begins with it in quotes",
 }
 """What is usually meant, by a part of the parser's reason."""
@@ -176,6 +177,8 @@ class _Builder:
         data: dict[str, Plain] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
+                if odd := odd_character(self.text, node.start_mark.index, node.end_mark.index):
+                    raise _WrongError(node, path, odd[1], odd[0])
                 raise _WrongError(key_node, path, "a key must be a word; got a mapping or a list.")
             key = key_node.value
             key_path = (*path, key)

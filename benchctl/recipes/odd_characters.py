@@ -8,8 +8,9 @@ _QUOTES = "“”„‟‘’‚‛"
 _SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
 _DASHES = "–—"
 _VARIABLE = r"\$\{[A-Za-z_][^}\s]*\}|\$HOME\b|\$[A-Z][A-Z0-9_]+(?=/)"
+_PLACEHOLDER = r"\{\{[^{}\n]*\}\}|\{%[^%\n]*%\}"
 _OPTION = rf"[{_DASHES}](?=[A-Za-z])"
-_ODD = re.compile(rf"[{_QUOTES}]|[{_SPACES}]|{_OPTION}|{_VARIABLE}")
+_ODD = re.compile(rf"[{_QUOTES}]|[{_SPACES}]|{_OPTION}|{_VARIABLE}|{_PLACEHOLDER}")
 _ODD_IN_QUOTES = re.compile(rf"{_OPTION}|{_VARIABLE}")
 
 
@@ -18,8 +19,9 @@ def odd_character(
 ) -> tuple[int, str] | None:
     """Return the line of the first odd character between two places of a file, and a sentence on it.
 
-    `quoted`: between ordinary quotes, where only variables and dashes are odd. `inside`: they hold a single value, in
-    which a typographic quote is odd only at its beginning or end, and a dash at its beginning.
+    `quoted`: between ordinary quotes, where only variables and dashes are odd (a chat template has braces). `inside`:
+    they hold a single value, in which a typographic quote is odd only at its beginning or end, and a dash at its
+    beginning.
     """
     for match in (_ODD_IN_QUOTES if quoted else _ODD).finditer(text, start, end):
         odd = match[0]
@@ -37,5 +39,7 @@ def odd_character(
             return line, f"a typographic dash ({odd}) stands at column {column}; options begin with - or --."
         if len(odd) == 1:
             return line, f"a non-breaking space (U+{ord(odd):04X}) stands at column {column}; write an ordinary space."
+        if odd[0] == "{":
+            return line, f"`{odd}` (column {column}) is a template's and is not filled in; write the value."
         return line, f"`{odd}` (column {column}) is not replaced; write the value, or begin a path with ~/."
     return None

@@ -67,6 +67,13 @@ def parse_source(text: str) -> Source:
     return PathSource(text)
 
 
+def of_windows(path: str) -> str:
+    """Return a sentence on a path as Windows writes it, also where a shell took its backslashes away; or nothing."""
+    drive = re.match(r"([A-Za-z]):", path)
+    inside = f"; inside WSL it begins with /mnt/{drive[1].lower()}/ and has / between folders" if drive else ""
+    return f"This is a path of Windows{inside}." if drive or "\\" in path else ""
+
+
 _WEIGHTS = (".gguf", ".ggml", ".safetensors", ".bin", ".pth", ".pt", ".onnx")
 
 

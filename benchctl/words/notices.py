@@ -23,7 +23,7 @@ _UNFINISHED = {
 
 _GRAVE = {
     *("changed-evidence", "changed-scores", "damaged-records", "contradicted-count"),
-    *("baseline-speculates", "preflight-failed"),
+    *("baseline-speculates", "preflight-failed", "dead-drafter"),
 }
 
 
@@ -39,7 +39,7 @@ class WarningGroup:
 
     @property
     def grave(self) -> bool:
-        """Whether it puts the evidence itself in doubt, so that it is shown whole wherever the run is."""
+        """Whether it puts the evidence, or what was measured, in doubt: it is shown whole wherever the run is."""
         return self.id in _GRAVE
 
 

@@ -215,4 +215,4 @@ def test_a_check_looks_at_prompts_tasks_models_and_vocabularies(
     answer = checked("draft.gguf", "cod")
     assert "r.yaml:9:" in answer and "Did you mean 'code'" in answer
     write_trial_model(tmp_path / "other.gguf", "q8_0")
-    assert "cannot draft" in checked("other.gguf")
+    assert "does not fit the target" in checked("other.gguf")

@@ -66,6 +66,13 @@ def test_a_path_is_looked_for_in_the_models_folder_last(make_gguf: MakeGguf, tmp
     assert resolve("models/head.gguf", tmp_path, models_dir=tmp_path / "store").target.path == path
 
 
+@pytest.mark.parametrize("path", ["C:\\models\\t.gguf", "D:modelst.gguf", "models\\t.gguf"])
+def test_a_path_of_windows_is_named_as_one(path: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        ModelSearch(tmp_path).first(path)
+    assert (error.value.fix or "").startswith("This is a path of Windows")
+
+
 def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
     assert refusal("m.gguf", tmp_path / "r") == (
         f"models.target (m.gguf): there is no such model file\nSearched: {tmp_path}/r/m.gguf and {tmp_path}/cwd/m.gguf."

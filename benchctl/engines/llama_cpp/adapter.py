@@ -69,6 +69,9 @@ ADAPTER = Adapter(
     line="benchctl.engines.llama_cpp.line:LINE",
     installer="benchctl.engines.llama_cpp.installation:LlamaCppInstaller",
     model_format="gguf",
+    pair="benchctl.engines.llama_cpp.pair:pair_problems",
+    dead_drafter="Causes seen in llama.cpp: a quantized KV cache that the draft head shares (-ctk q8_0, pull request "
+    "22853), or the GPU's backend (try the same file with `device: cpu`).",
     usual=Usual(start_s=2.0, step_s=0.001),  # 0.4 ms on an H100, 1.6 to 3 on two cores
     own_methods=True,
     lists_types=True,

@@ -26,6 +26,7 @@ from benchctl.engines.llama_cpp.companion import build_companion, companion_besi
 from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.faults import Fault, faults_of_arm
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
+from benchctl.engines.llama_cpp.pair import pair_problems
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Flags, probe_server
 from benchctl.engines.llama_cpp.replay import LlamaReplayer, start_replayer, target_launch, unreplayable
@@ -45,32 +46,14 @@ from benchctl.engines.llama_cpp.spec_flags import (
 )
 from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.errors import UsageError
-from benchctl.models.files import ResolvedModel, ResolvedPair, file_sha256
+from benchctl.models.files import ResolvedPair, file_sha256
 from benchctl.models.gguf_facts import read_facts, rotates_nothing
 from benchctl.models.gguf_header import read_header
-from benchctl.models.vocabulary import compare, end_tokens
+from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 from benchctl.text import one_line
-
-
-def _has_mtp_head(target: ResolvedModel) -> bool:
-    return read_facts(target.path).mtp_layers > 0
-
-
-def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
-    """Refuse a plain draft model of another vocabulary, with which llama-server answers and does not speculate."""
-    arms = [arm.name for arm in recipe.arms if arm.speculation and "draft-simple" in arm.speculation.types]
-    if not arms or models.draft is None:
-        return []
-    mismatches = compare(models.target.path, models.draft.path)
-    fix = "Choose a draft of the same model family: it must have the target's vocabulary."
-    return (
-        [f"arms {', '.join(arms)}: the draft does not fit the target: {'; '.join(mismatches)}. {fix}"]
-        if mismatches
-        else []
-    )
 
 
 class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
@@ -101,15 +84,15 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         problems = self._recipe_problems(
             recipe.arms, {}, lambda args: argument_problems(args, flags), lambda arm: self._problems_of(arm, models)
         )
-        problems += [*self._device_problems(), *_vocabulary_problems(recipe, models)]
+        draft = None if models.draft is None else models.draft.path
+        problems += [*self._device_problems(), *pair_problems(recipe, models.target.path, draft)]
         if self._spec.device == "rpc":
             warnings.append("What the RPC servers are, and the memory that they take, is not known to benchctl.")
-        drafts = () if models.draft is None else (models.draft.path,)
         warnings += [
             f"{one_line(path.name)} has no attention heads in layer 0, from which llama.cpp takes the rotary "
             "dimensions: on a CPU its first evaluation may never end, elsewhere positions may be lost. A folder of "
             "safetensors or hf:ORG/REPO is converted without this fault."
-            for path in (models.target.path, *drafts)
+            for path in filter(None, (models.target.path, draft))
             if rotates_nothing(read_header(path))
         ]
         for arm in recipe.arms:
@@ -131,8 +114,6 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
             yield from speculation_problems(speculation, flags)
             without_draft = [name for name in speculation.types if name in NEEDS_DRAFT_MODEL and models.draft is None]
             yield from (f"{name} needs a draft model; name one in models.draft." for name in without_draft)
-            if "draft-mtp" in speculation.types and models.draft is None and not _has_mtp_head(models.target):
-                yield "draft-mtp needs a multi-token-prediction head; the target has none. Name one in models.draft."
         if flags.dialect == "ik" and arm.overlapping:
             yield "ik_llama.cpp is measured with one request at a time; leave concurrency and rate out."
         deepest = deepest_draft(speculation, flags) if speculation else 0

@@ -62,6 +62,8 @@ ADAPTER = Adapter(
     endpoint="benchctl.engines.sglang.engine:FAMILY",
     issue="benchctl.engines.sglang.issue:FORM",
     model_format="huggingface",
+    dead_drafter="A cause seen in SGLang: an EAGLE-3 head that ran as EAGLE (pull request 21272; its type is "
+    "draft-eagle3).",
     own_methods=True,
     speculation="benchctl.engines.sglang.command:recipe_problems",
     lossy=lossy,
