@@ -74,7 +74,6 @@ def run(
 
     from benchctl.cli.show_engine_line import show_engine_line
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.experiments.tune.halving import Halving
     from benchctl.measurement.budget import DEFAULT_S, timed, with_budget, within_budget
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.prepare import RecipeContext
@@ -162,6 +161,8 @@ def run(
         _confirm_time(prepared, out, progress.note)
     with _machines(on, models_dir, engine_binary) as cluster:
         if earlier is not None:
+            from benchctl.experiments.tune.halving import Halving
+
             where = resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster, search=Halving)
         else:
             command = ["benchctl", *sys.argv[1:]]

@@ -29,6 +29,7 @@ from benchctl.machine import nvidia
 from benchctl.measurement.memory import peak_bytes
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.prepare import Prepared, PreparedSetup, device_names
+from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import Usual, adapter_of
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import takes_draft
@@ -36,12 +37,20 @@ from benchctl.text import plural, spoken
 
 LOADED_PER_S = 2e9
 """Bytes of weights that an engine reads a second, about: 6 GB took less than 2 s from the page cache."""
+COMPUTED_PER_S = 10e9
+"""Bytes of weights that a thread multiplies with a second, however fast it reads them, about: Q4_K_M on two threads
+took 16e9 of one machine and 26e9 of another."""
 REACHED = 0.5
 """Share of a GPU's bandwidth that a decode step reads with, about: 0.3 on an H100 with 6 GB of f16 in llama.cpp."""
 ASSUMED_ALPHA = 0.7
 """Acceptance of a draft token, before it is known."""
 VERIFIED = {True: 0.1, False: 0.6}
 """Steps that each verified token after the first adds, on a GPU or not, about: see VERIFY_COSTS of `predict`."""
+READ = {True: 0.02, False: 0.2}
+"""Steps that each token of a prompt takes, on a GPU or not, about: 0.09 to 0.25 in runs on two cores."""
+CHARACTERS_A_TOKEN = 4
+WARM_UP_TOKENS = 32
+"""Of a process, at least: two short answers."""
 START_S = 5.0
 """Seconds that a process takes to start, where a run has answers and no process of it has ended."""
 MOST_RUNS = 20
@@ -264,7 +273,7 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], timings: Timings, *, b
 
 
 def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
-    """Return about how long a plan takes where every token reads all weights, by what its engine takes beside that.
+    """Return about how long a plan takes where every step reads all weights, by what its engine takes beside that.
 
     `None` for an engine without such times, and on a GPU whose bandwidth is not known.
     """
@@ -276,9 +285,16 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
         bandwidth = gpu_bandwidth() if _on_gpu(setup) else memory_bandwidth(threads)
         if usual is None or bandwidth is None:
             return None
-        tokens = len(cell.prompts) * prepared.recipe.sampling_of(cell.arm).max_tokens
-        seconds += cell_s(usual, _weights(setup), _steps(setup, cell.arm) * tokens, bandwidth)
+        prompts = [item.prompt for item in (*cell.prompts, *cell.prompts[:1])]  # the first once more: the canary
+        tokens = len(prompts) * prepared.recipe.sampling_of(cell.arm).max_tokens + WARM_UP_TOKENS
+        steps = _steps(setup, cell.arm) * tokens + READ[_on_gpu(setup)] * sum(map(_prompt_tokens, prompts))
+        seconds += cell_s(usual, _weights(setup), steps, bandwidth)
     return seconds
+
+
+def _prompt_tokens(prompt: Prompt) -> float:
+    texts = [prompt.prompt or "", *(message.text for message in prompt.messages or ())]
+    return sum(map(len, texts)) / CHARACTERS_A_TOKEN
 
 
 def _weights(setup: PreparedSetup) -> int:
@@ -318,7 +334,7 @@ def gpu_bandwidth() -> float | None:
 
 @cache
 def memory_bandwidth(threads: int | None = None) -> float:
-    """Return about how many bytes a second so many threads of this machine read together, measured in some hundredths.
+    """Return about how many bytes a second so many threads of this machine read together and compute with.
 
     `threads`: `None` for one on each physical core.
     """
@@ -332,4 +348,4 @@ def memory_bandwidth(threads: int | None = None) -> float:
             began = time.perf_counter()
             list(pool.map(lambda _: values.sum(), range(count)))
             times.append(time.perf_counter() - began)
-    return count * values.nbytes / median(times)
+    return count * min(COMPUTED_PER_S, values.nbytes / median(times))
