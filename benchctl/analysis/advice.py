@@ -278,11 +278,11 @@ def added_options(manifest: Manifest | None, arm: str, baseline: str) -> str | N
     argv = {identity.name: identity.argv for identity in manifest.arms} if manifest else {}
     if not argv.get(arm) or not argv.get(baseline):
         return None
-    baseline_words = _by_option(argv[baseline])
-    return " ".join(quoted(word) for option in _by_option(argv[arm]) if option not in baseline_words for word in option)
+    baseline_words = by_option(argv[baseline])
+    return " ".join(quoted(word) for option in by_option(argv[arm]) if option not in baseline_words for word in option)
 
 
-def _by_option(argv: Sequence[str]) -> list[tuple[str, ...]]:
+def by_option(argv: Sequence[str]) -> list[tuple[str, ...]]:
     """Options with their values, in their order."""
     options: list[tuple[str, ...]] = [()]
     for word in argv:

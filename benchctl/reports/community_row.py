@@ -7,10 +7,14 @@ What was not reported is a dash, never 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import identity_of, setup_of
 from benchctl.analysis.results import ALL_TASKS
+from benchctl.recipes.adapters import registered
+from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.first_screen import ScreenRow, screen_rows
 from benchctl.reports.render import markdown_table
@@ -20,7 +24,13 @@ from benchctl.words import numbers
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
+    from benchctl.data.manifest import EngineIdentity
     from benchctl.data.store import RunData
+    from benchctl.engines.common.issue_form import IssueForm
+
+
+_KV_OPTIONS = ("-ctk", "--cache-type-k", "--kv-cache-dtype")
+"""By which engines are told the type of the target's KV cache."""
 
 
 def rows(run: RunData, analysis: Analysis) -> str:
@@ -36,19 +46,27 @@ def rows(run: RunData, analysis: Analysis) -> str:
     def setup(row: ScreenRow) -> Any:  # noqa: ANN401 - of the arm, or the whole run's
         return setup_of(manifest, getattr(identity(row), "setup", None)) or manifest
 
-    def target(row: ScreenRow) -> str | None:
-        model = getattr(setup(row), "target", None)
-        name = model.source.rstrip("/").rpartition("/")[2] if model else None
-        weights = weights_of(model.facts) if model else None
-        return " ".join(filter(None, (name, weights))) or None
+    def model(row: ScreenRow, role: str) -> str | None:
+        identity_, named = identity(row), getattr(setup(row), role, None)
+        if named is None or (role == "draft" and identity_ and not takes_draft(identity_.types)):
+            return None
+        return " ".join(filter(None, (named.source.rstrip("/").rpartition("/")[2], weights_of(named.facts))))
 
     def depth(row: ScreenRow) -> Any:  # noqa: ANN401 - a number, or None
         return (getattr(identity(row), "speculation", None) or {}).get("max")
 
-    def kv_type(row: ScreenRow) -> str:
-        recorded: Mapping[str, Any] = next((arm for arm in recipe.get("arms") or [] if arm.get("name") == row.arm), {})
-        chosen = (recorded.get("cache_type") or {}).get("target")
-        return chosen or "engine's own"
+    def kv_type(row: ScreenRow) -> str | None:
+        argv: list[str] = getattr(identity(row), "argv", [])
+        values = dict(pairwise(argv)) | {
+            name: value for name, is_there, value in (w.partition("=") for w in argv) if is_there
+        }
+        return next((values[name] for name in _KV_OPTIONS if name in values), "engine's own" if argv else None)
+
+    def sampling(row: ScreenRow) -> str | None:
+        chosen = dict(recipe.get("sampling") or {})
+        varied = {name: getattr(identity(row), name, None) for name in ("temperature", "max_tokens")}
+        chosen |= {name: value for name, value in varied.items() if value is not None}
+        return f"T {chosen.get('temperature')}, {chosen.get('max_tokens')} tokens" if chosen else None
 
     def by_task(row: ScreenRow) -> str | None:
         speeds = [speed for speed in analysis.speedups if speed.arm == row.arm and speed.task in analysis.tasks]
@@ -68,15 +86,23 @@ def rows(run: RunData, analysis: Analysis) -> str:
         alone, with_arm = memory.get(analysis.compared[row.arm].baseline), memory.get(row.arm)
         return None if alone is None or with_arm is None else f"{numbers.size(alone)} → {numbers.size(with_arm)}"
 
-    sampling = recipe.get("sampling") or {}
-    engine = manifest.engine if manifest else None
+    def engine(row: ScreenRow) -> Any:  # noqa: ANN401 - None without a manifest
+        return getattr(setup(row), "engine", None)
+
+    def build(row: ScreenRow) -> str | None:
+        run_by = engine(row)
+        return run_by and f"{run_by.kind} {run_by.version or run_by.build or ''}"
+
     columns: list[Column[ScreenRow]] = [
         Column("Card", lambda _: _card_or_processor(manifest.machine) if manifest else None),
-        Column("Build", lambda _: f"{engine.kind} {engine.version or engine.build or ''}" if engine else None),
-        Column("Target", target),
+        Column("OS", lambda _: manifest.machine.get("os") if manifest else None),
+        Column("Build", build),
+        Column("Backend", lambda row: (engine(row) and ", ".join(backends_of(engine(row)))) or None, optional=True),
+        Column("Target", lambda row: model(row, "target")),
+        Column("Draft", lambda row: model(row, "draft")),
         Column("Context", lambda _: (recipe.get("engine") or {}).get("context")),
         Column("KV", kv_type),
-        Column("Sampling", lambda _: f"T {sampling.get('temperature')}" if sampling else None),
+        Column("Sampling", sampling),
         Column("Arm", "arm", Name),
         Column("Type", lambda row: "+".join(identity(row).types) if identity(row) else None),
         numeric("Depth", depth),
@@ -86,12 +112,24 @@ def rows(run: RunData, analysis: Analysis) -> str:
         Column("95 %", lambda row: row.ends, numbers.interval),
         Column("By task, tok/s", by_task, optional=True),
         Column("Accepted", accepted),
+        numeric("First token", lambda row: row.speed and row.speed.ttft_ratio, numbers.ratio),
+        numeric("Whole request", lambda row: row.speed and row.speed.end_to_end, numbers.ratio),
         numeric("Prefill tok/s", lambda row: prefill.get(row.arm), numbers.rate),
         Column("Memory", memories),
         Column("Output", "verdict.lossless"),
     ]
     shown = [row for row in screen_rows(analysis) if row.verdict is not None and not row.inactive]
     return markdown_table(Table("rows", "Rows", columns, shown))
+
+
+def backends_of(engine: EngineIdentity) -> list[str]:
+    """Return the backends of an engine in the words of its project's bug form; none where it has no form."""
+    adapter = registered().adapters.get(engine.kind)
+    if adapter is None or adapter.issue is None:
+        return []
+    form: IssueForm = resolve_name(adapter.issue)
+    listed = engine.details.get("devices")
+    return form.backends([str(device) for device in listed] if isinstance(listed, list) else [])
 
 
 def _card_or_processor(machine: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from benchctl.lossless.judge.whole_answers import kept_prompts
 from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.axes import BINARY
 from benchctl.recipes.speculation import takes_draft
+from benchctl.reports.community_row import backends_of
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
 from benchctl.reports.reproduction import shell_command, shell_request
 from benchctl.reports.tables.provenance import cards, weights_of
@@ -109,7 +110,7 @@ class _Filled:
         parts: Mapping[Part, Callable[[], str]] = {
             "version": self._version,
             "system": lambda: _prose(_system(self.manifest.machine)),
-            "backends": lambda: _prose(f"Backends: {', '.join(self.form.backends(self._devices)) or 'not reported'}"),
+            "backends": lambda: _prose(f"Backends: {', '.join(backends_of(self._setup.engine)) or 'not reported'}"),
             "hardware": self._hardware,
             "models": self._models,
             "module": lambda: _prose(self.form.module),
@@ -130,11 +131,6 @@ class _Filled:
     def _setup(self) -> Any:  # noqa: ANN401 - the arm's engine and models: a setup, or the manifest
         identity = self._identities[1]
         return setup_of(self.manifest, identity.setup if identity else None) or self.manifest
-
-    @property
-    def _devices(self) -> list[str]:
-        listed = self._setup.engine.details.get("devices")
-        return [str(device) for device in listed] if isinstance(listed, list) else []
 
     def _version(self) -> str:
         engine: EngineIdentity = self._setup.engine

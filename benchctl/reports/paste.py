@@ -1,4 +1,4 @@
-"""A run as Markdown: in some twenty short lines for the thread of an issue, or for a model's page.
+"""A run as Markdown: in short lines for the thread of an issue, or for a model's page.
 
 `model-index` has the form of Hugging Face's model cards (`huggingface_hub.repocard_data`); a page that does not read it
 shows the table alone.
@@ -6,18 +6,24 @@ shows the table alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchctl.analysis.cells import identity_of
 from benchctl.analysis.outcome import find_outcome
+from benchctl.analysis.results import ALL_TASKS
+from benchctl.data.identity import home_relative
+from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.drafter import drafter_table
 from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
-from benchctl.reports.render import markdown_code, markdown_table, markdown_text
+from benchctl.reports.render import markdown_block, markdown_code, markdown_lines, markdown_table, markdown_text
+from benchctl.reports.reproduction import shell_command
 from benchctl.reports.tables import provenance
-from benchctl.text import one_line
+from benchctl.text import for_strangers, one_line
 from benchctl.words import conclusion, numbers
 from benchctl.words import outcome as outcome_words
 from benchctl.words.notices import grouped_warnings
@@ -26,29 +32,42 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
 
+WIDTH = 100
+"""Characters of a line."""
 _ROWS = 6
 """Of the table: the arms that must be seen, and as many others as there is room for."""
 
 
 def paste(run: RunData, analysis: Analysis) -> str:
-    """Return the conclusion, the table of baseline and arms, what a person feels, and what was measured on what."""
+    """Return the conclusion, the arms, the tasks, what a person feels, what was measured on what, and two commands.
+
+    A tracker shows each line as it is, so none is longer than `WIDTH` characters but for longer names and options.
+    """
     baselines = sum(row.verdict is None for row in screen_rows(analysis))
     table, left_out = first_screen(analysis, max(1, _ROWS - baselines), brief=True)
-    rows = markdown_table(replace(table, note=""))
-    return "\n".join([concluded(analysis), "", rows, "", measured(run, analysis, table.note, left_out)])
+    lengths = {row.arm: row.acceptance_length for row in analysis.acceptance if row.task == ALL_TASKS}
+    length: Column[ScreenRow] = numeric("Length", lambda row: lengths.get(row.arm), numbers.decimal, optional=True)
+    at = next(index for index, column in enumerate(table.columns) if column.header == "Accepted") + 1
+    columns = [*table.columns[:at], length, *table.columns[at:]]
+    tables: list[Table[Any]] = [replace(table, columns=columns, note=""), _tasks(analysis, table.rows)]
+    explained = any(lengths.get(row.arm) is not None for row in table.rows)
+    note = f"{table.note} Length: tokens of a verify step." if explained else table.note
+    blocks = [concluded(analysis), *(markdown_table(table) for table in tables if table.rows)]
+    blocks += [measured(run, analysis, note, left_out), *_commands(run, analysis)]
+    return "\n\n".join(blocks)
 
 
 def concluded(analysis: Analysis) -> str:
     """Return what was concluded: the first sentences in bold, then a line for each target."""
-    first = f"**{markdown_text(f'{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}'.strip())}**"
-    of_targets = [f"- {markdown_text(sentence)}" for sentence in conclusion.sentences_of_sweep(analysis)]
-    return "\n".join([first, *(["", *of_targets] if of_targets else [])])
+    first = markdown_lines(f"{conclusion.headline(analysis)} {conclusion.fidelity(analysis)}", width=WIDTH - 2)
+    of_targets = [markdown_lines(text, begin="- ", width=WIDTH) for text in conclusion.sentences_of_sweep(analysis)]
+    return "\n".join([f"**{first}**", *(["", *of_targets] if of_targets else [])])
 
 
 def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> str:
-    """Return what a person feels, each task, models, engine, machine, extent and the run's name, a line each."""
+    """Return what a person feels, models, engine, machine, extent and the run's name, an entry of a list each."""
     manifest = run.manifest
-    lines = [outcome_words.felt(find_outcome(analysis), analysis), *_tasks(analysis), note]
+    lines = [outcome_words.felt(find_outcome(analysis), analysis), note]
     lines += [f"{name}: {value}" for name, value in provenance.glance(manifest)] if manifest else []
     blocks = "1 block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
     facts = [f"{len(manifest.prompts)} prompts, {blocks}" if manifest else blocks]
@@ -56,19 +75,43 @@ def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> 
     warnings = len(grouped_warnings(analysis))
     facts += [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
     facts += [f"benchctl {manifest.benchctl_version}"] if manifest else []
-    bullets = [f"- {markdown_text(line)}" for line in lines if line]
+    bullets = [markdown_lines(_shared(line), begin="- ", width=WIDTH) for line in lines if line]
     return "\n".join([*bullets, f"- {markdown_text(', '.join(facts))}, run {markdown_code(analysis.run)}"])
 
 
-def _tasks(analysis: Analysis) -> list[str]:
-    """The speed-up of each task by each arm, an arm a line: for a single task there is nothing to add."""
-    rows = [row for row in analysis.speedups if row.task in analysis.tasks and row.pooled]
-    by_arm = {arm.arm: [row for row in rows if row.arm == arm.arm] for arm in analysis.verdicts}
-    return [
-        f"{arm} by task: {', '.join(f'{row.task} {numbers.ratio(row.pooled)}' for row in of_arm)}"
-        for arm, of_arm in by_arm.items()
-        if len(of_arm) > 1
-    ][:_ROWS]
+def _tasks(analysis: Analysis, rows: Sequence[ScreenRow]) -> Table[str]:
+    """A row a task with the speed-up of every arm of the first table, as many as fit; empty for a single task."""
+    speeds = {(row.arm, row.task): row.pooled for row in analysis.speedups if row.pooled}
+    arms = [row.arm for row in rows if row.verdict and any((row.arm, task) in speeds for task in analysis.tasks)]
+    shown, room = list[str](), WIDTH - max(map(len, analysis.tasks), default=0)
+    for arm in arms:
+        room -= len(markdown_text(arm)) + len(" | ")
+        shown += [arm] if room > 0 else []
+    columns: list[Column[str]] = [Column("Task", str)]
+    columns += [numeric(arm, partial(_of_task, speeds, arm), numbers.ratio) for arm in shown]
+    return Table("tasks", "Tasks", columns, analysis.tasks if len(analysis.tasks) > 1 and shown else [])
+
+
+def _of_task(speeds: Mapping[tuple[str, str], float], arm: str, task: str) -> float | None:
+    return speeds.get((arm, task))
+
+
+def _commands(run: RunData, analysis: Analysis) -> list[str]:
+    """The command lines of the arm with the most to gain and of its baseline, as blocks."""
+    felt = find_outcome(analysis).felt
+    if not felt:
+        return []
+    names = (analysis.compared[felt[0].arm].baseline, felt[0].arm)
+    commands = [
+        f"# {one_line(name)}\n{_shared(shell_command(identity, WIDTH))}"
+        for name in names
+        if (identity := identity_of(run.manifest, name)) is not None and identity.argv
+    ]
+    return [markdown_block("\n".join(commands), "sh")] if commands else []
+
+
+def _shared(text: str) -> str:
+    return for_strangers(home_relative(text))
 
 
 def card(run: RunData, analysis: Analysis, further: Sequence[tuple[RunData, Analysis]] = ()) -> str:

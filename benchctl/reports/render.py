@@ -192,9 +192,25 @@ def markdown_text(text: str) -> str:
 def _escaped(text: str) -> str:
     escaped = re.sub(r"([\\`*\[\]#|~!$]|(?<!\w)_|_(?!\w))", r"\\\1", text)
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    escaped = escaped.replace("://", ":&#47;&#47;").replace("@", "&#64;")
+    escaped = escaped.replace("://", ":&#47;&#47;").replace("@", "@&#8203;")  # trackers link names in the rendered text
+    escaped = re.sub(r"\\#(?=\d)", r"\\#&#8203;", escaped)
     escaped = re.sub(r"(?i)\bwww\.", lambda match: match[0][:-1] + "&#46;", escaped)
     return re.sub(r"^(\d+(?=[.)]\s)|(?=[-+=][-+=\s]))", r"\1\\", f"{escaped} ")[:-1]
+
+
+def markdown_lines(text: str, *, begin: str = "", width: int = 100) -> str:
+    """Return `text` as lines of at most `width` characters, each escaped: a paragraph, or an entry of a list.
+
+    `begin`: what stands before it, such as `- `; further lines are indented as far. Longer words stay whole.
+    """
+    lines: list[str] = [""]
+    for word in re.findall(r"(?:`[^`]+`|\S)+", one_line(text)):
+        line = f"{lines[-1]} {word}".strip()
+        if lines[-1] and len(begin) + len(markdown_text(line)) > width:
+            lines.append(word)
+        else:
+            lines[-1] = line
+    return begin + f"\n{' ' * len(begin)}".join(map(markdown_text, lines))
 
 
 def markdown_code(text: str) -> str:

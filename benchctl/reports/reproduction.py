@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from benchctl.analysis.advice import EXAMPLE_PORT, launch_command
+from benchctl.analysis.advice import EXAMPLE_PORT, by_option, quoted
 from benchctl.recipes.schema import Sampling
 
 if TYPE_CHECKING:
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
     from benchctl.prompts.suite import Prompt
 
 
-def shell_command(identity: ArmIdentity) -> str:
-    """Return an arm's command line by its program's name, on `EXAMPLE_PORT`."""
-    argv = [identity.argv[0].rpartition("/")[2], *identity.argv[1:]]
-    command = launch_command(identity.model_copy(update={"argv": argv}))
-    return command.replace("'{port}'", str(EXAMPLE_PORT))
+def shell_command(identity: ArmIdentity, width: float = math.inf) -> str:
+    """Return an arm's command line by its program's name, on `EXAMPLE_PORT`.
+
+    Broken before options into lines of at most `width` characters; a longer option stays whole.
+    """
+    lines = [""]
+    for option in by_option([*identity.env, identity.argv[0].rpartition("/")[2], *identity.argv[1:]]):
+        words = " ".join(map(quoted, option)).replace("'{port}'", str(EXAMPLE_PORT))
+        if lines[-1] and len(lines[-1]) + len(words) + 3 > width:
+            lines.append(f"  {words}")
+        else:
+            lines[-1] += f" {words}" if lines[-1] else words
+    return " \\\n".join(lines)
 
 
 def shell_request(

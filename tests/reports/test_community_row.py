@@ -21,6 +21,7 @@ def test_an_arm_is_a_row_with_what_such_tables_ask_for() -> None:
     assert row["Card"] == "NVIDIA H100 80GB HBM3, 700 W, PCIe 5 x16"
     assert (row["tok/s alone"], row["tok/s with"], row["Speed-up"]) == ("160.2", "671.1", "4.19×")
     assert row["Accepted"] == "70.2 %, length 11.85" and row["Memory"] == "12.0 GiB → 12.1 GiB"
+    assert (row["OS"], row["Backend"], row["KV"]) == ("Ubuntu 24.04.3 LTS", "CUDA", "engine's own")
     assert "code 160.5 → 1317.1" in row["By task, tok/s"] and row["Context"] == "2048"
     assert by_depth["–"]["Type"] == "ngram-simple", "the depth of n-grams is not known"
 
