@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.outcome import find_outcome
+from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.text import listed, plural
 from benchctl.words import numbers
@@ -51,6 +52,8 @@ def nothing(analysis: Analysis, arm: str | None, refusal: str | None) -> str:
         reason = f"{arm} did not run as requested."
     elif verdict is not None:
         reason = f"{arm} is not shown to be slower, and no answer of it is wrong or unexplained."
+    if analysis.blocks < MIN_BLOCKS:
+        reason += f" Fewer than {MIN_BLOCKS} repetitions show no slow-down."
     return f"There is nothing to report: {reason}"
 
 

@@ -226,7 +226,8 @@ def _kept_when_interrupted(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        stop.args = ("Interrupted. What was compiled is kept: the next build goes on there.",)
         raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
