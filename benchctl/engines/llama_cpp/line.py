@@ -12,7 +12,7 @@ from benchctl.recipes.engine_line import EngineLine, LineForm, options
 from benchctl.recipes.speculation import COPIES
 
 _FILE = "models.target.source (its file)"
-_SLOTS = "left out, the context is divided by it (concurrency says how many requests are in flight)"
+_SLOTS = "left out, concurrency says how many requests are in flight"
 _KEYS = f"""
 models.target.source: -m --model -mu --model-url
 models.target.source=hf:{{}}: -hf -hfr --hf-repo
