@@ -50,8 +50,10 @@ Types = Annotated[
 
 
 def _written_out(depths: str | None) -> str | None:
-    """Return `2:4` as `2,3,4`."""
-    return ",".join(map(str, read_depths(depths))) if depths and ":" in depths else depths
+    """Return `2:4` as `2,3,4`. Raises UsageError for what is no depth."""
+    from benchctl.recipes.speculation import MAX_DEPTH
+
+    return ",".join(map(str, read_depths(depths, MAX_DEPTH))) if depths else depths
 
 
 def read_depths(text: str, limit: int = 256) -> list[int]:

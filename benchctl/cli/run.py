@@ -117,6 +117,8 @@ def run(
         else RecipeContext(recipe_of(earlier), earlier.folder, trust_recipe)
     )
     planned = keep_matching(context.recipe, keep or [])
+    if depth and not any(arm.speculation and arm.speculation.max for arm in planned.arms):
+        progress.note("warning: --depth has no meaning for lookups: they copy as far as a text repeats.")
     if only:
         planned = keep_only(planned, only)
     if blocks:
