@@ -36,7 +36,7 @@ from benchctl.engines.llama_cpp.score import (
     split_batch,
     unsplit,
 )
-from benchctl.engines.llama_cpp.server import LlamaServer, start_server
+from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.source import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.spec_flags import (
     deepest_draft,
@@ -44,6 +44,7 @@ from benchctl.engines.llama_cpp.spec_flags import (
     speculation_warnings,
     worth_trying,
 )
+from benchctl.engines.llama_cpp.start import start_server
 from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedPair, file_sha256

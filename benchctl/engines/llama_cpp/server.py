@@ -1,30 +1,27 @@
-"""The llama-server of a cell, llama.cpp's or ik_llama.cpp's: starting, rendering, answering, counting, attesting."""
+"""The llama-server of a cell: rendering, answering, counting, attesting."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchctl.data.record import FinishReason
 from benchctl.engines.base import (
     Attestation,
     Completion,
     Counted,
-    Launch,
     Ledger,
     ListedToken,
     MemoryReport,
     Progress,
     Rendered,
 )
-from benchctl.engines.common.completion_stream import CompletionReader, completed
-from benchctl.engines.common.drafts import read_counters, read_drafts, wait_until
-from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
-from benchctl.engines.common.process import EngineProcess, free_port, make_access
+from benchctl.engines.common.completion_stream import completed
+from benchctl.engines.common.drafts import read_counters, wait_until
+from benchctl.engines.common.launched_server import LaunchedServer, check_tools
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import count_in, id_of, ids_in, logprob_of, protocol_error, seconds_in, text_in
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
@@ -55,8 +52,7 @@ from benchctl.engines.llama_cpp.stream import (
     tokenize,
 )
 from benchctl.errors import EngineError
-from benchctl.models.gguf_header import read_header
-from benchctl.models.vocabulary import end_tokens, token_bytes
+from benchctl.models.vocabulary import token_bytes
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import CachingEngineSpec
 from benchctl.recipes.schema import Sampling
@@ -363,137 +359,3 @@ class LlamaServer(LaunchedServer):
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
         return read_counters(response.text, "llamacpp") if self._has_metrics else Ledger()
-
-
-_IK_PATH = "/v1/completions"
-
-
-class IkServer(LlamaServer):
-    """The llama-server of ik_llama.cpp, where it differs: what it was forked from had no token ids in its answers.
-
-    `/completion` leaves its drafts out, so `/v1/completions` is asked, whose `timings` have them; but that calls every
-    end a `stop`, and counts the tokens of a round past the end of the answer, too (`send_final_response` and
-    `speculative_decoding_accept` in examples/server/server-context.cpp, PyPI's ik-llama-cpp-python 0.1.5). An answer is
-    therefore asked for again, unstreamed and with the log-probability of each token, which comes with its id, wherever
-    the pieces of text are fewer than the tokens that it counts: what it lists is counted, and its last token tells the
-    end.
-    """
-
-    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = self._body(prompt, sampling, stream=True)
-        with self._tally.request():
-            streamed = await self._stream(_IK_PATH, body, CompletionReader(sampling.max_tokens), on_tokens)
-            answer = streamed.answer
-            counted = answer.completion_tokens
-            if answer.prompt_tokens is None or counted is None:
-                raise protocol_error("The engine does not report how many tokens it read and generated.")
-            slots = None if self._overlapping else self.http.get_json("/slots")
-            if isinstance(slots, list) and slots and isinstance(slots[0], dict):
-                check_echo(body, slots[0])  # the settings of the last request
-        ledger = self._ledger(answer.extra, answer.usage)
-        hidden = counted != answer.first_tokens + answer.later_tokens
-        ids = self._ids_again(prompt, sampling, answer.text) if hidden else None
-        ended = hidden and counted < sampling.max_tokens
-        if ids is not None:
-            ended = ids[-1] in end_tokens(read_header(Path(self.model)))
-        elif hidden and ledger.drafted:
-            raise protocol_error(
-                f"The engine counts {counted} tokens, those of a draft past the end of the answer among them, and does "
-                "not list them: asked again it answered otherwise, or a token is a part of a character."
-            )
-        finish: FinishReason = "stop" if ended else "length"
-        n_predicted = counted if ids is None else len(ids)
-        self._tally.add(n_predicted, ledger)
-        draft_s = self._draft_seconds(ledger)
-        first = replace(answer, finish_reason=finish).first_of(n_predicted)
-        timings = answer.extra.get("timings")
-        timings = timings if isinstance(timings, dict) else {}
-        return replace(
-            completed(streamed, ledger),
-            token_ids=ids,
-            n_predicted=n_predicted,
-            finish_reason=finish,
-            first_tokens=first,
-            least_after_first=answer.later_tokens if first is None else None,
-            token_gap=None if ids else "the stream of this engine has no token ids",
-            **self._engine_times(timings, n_predicted, draft_s),
-        )
-
-    def _ledger(self, extra: Mapping[str, Any], usage: Mapping[str, Any]) -> Ledger:
-        """Return an answer's drafts; `timings` leaves them out where nothing was drafted."""
-        drafts = read_drafts(extra, usage, silent_is_none=True)
-        ledger = Ledger() if drafts is None else drafts.ledger
-        return ledger if self._requested.types or ledger.drafted else Ledger()
-
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
-        """Repeat the request; `None` unless it gives the same text in as many tokens."""
-        if completion.token_ids is not None:
-            return completion.token_ids
-        ids = self._ids_again(prompt, sampling, completion.text)
-        return ids if ids is not None and len(ids) == completion.n_predicted else None
-
-    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request for logits, in llama.cpp's shape. Raises EngineError.
-
-        No token is forced: a bias is added to the logits themselves here, before their probabilities are read.
-        """
-        sent = {key: value for key, value in body.items() if key not in ("logit_bias", "n_probs")}
-        answer = self.http.post(
-            _IK_PATH, sent | {"logprobs": body.get("n_probs", 1)}, timeout_s=self._spec.request_timeout_s
-        )
-        try:
-            (choice,) = answer["choices"]
-            return {"completion_probabilities": choice["logprobs"]["content"], "timings": answer.get("timings")}
-        except (KeyError, TypeError, ValueError):
-            raise protocol_error(
-                "The engine returned no probabilities of the next token: it has none for a token that is a part of a "
-                "character."
-            ) from None
-
-    def _ids_again(self, prompt: Rendered, sampling: Sampling, text: str) -> tuple[int, ...] | None:
-        """Return the ids of an answer of that text to the same request; `None` where another comes."""
-        body = self._body(prompt, sampling, stream=False) | {"logprobs": 1}
-        try:
-            answer = self.http.post(_IK_PATH, body, timeout_s=self._spec.request_timeout_s)
-            (choice,) = answer["choices"]
-            ids = ids_in([token["id"] for token in choice["logprobs"]["content"]])
-            same = choice["text"].rstrip("\ufffd") == text.rstrip("\ufffd")
-        except (EngineError, KeyError, TypeError, ValueError, AttributeError):
-            return None  # it fails (HTTP 500) where a token is a part of a character
-        return tuple(ids) if ids and same else None
-
-
-_LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,5})(\d{1,5})\b")
-_POLL_S = 0.03
-
-
-def start_server(launch: Launch, log_path: Path, spec: CachingEngineSpec, flags: Flags) -> LlamaServer:
-    """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-    # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
-    port = 0 if flags.dialect == "current" else free_port()
-    host = flags.get("--host")  # a build says in its help that it takes the path of a Unix socket for its address
-    access = make_access(by_socket=host is not None and "unix socket" in host.description.lower())
-    argv = launch.command(port)
-    if access.socket_path is not None and "--host" in argv:
-        argv[argv.index("--host") + 1] = str(access.socket_path)
-    if flags.dialect == "ik":  # it reads no variable of a key
-        file = access.folder / "key"
-        file.touch(mode=0o600)
-        file.write_text(f"{access.key}\n")
-        argv += ["--api-key-file", str(file)]
-    process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, access)
-    try:
-        start_up, listening = StartUp(process, spec.health_timeout_s, launch_cause, _POLL_S), None
-        # On a port, wait for the log line with that on which this very process listens.
-        while not access.socket_path and not (listening := _LISTENING.search(log_path.read_bytes())):
-            start_up.wait_a_moment()
-        url, server_class = access.url(int(listening[1]) if listening else None), LlamaServer
-        if flags.dialect == "ik":
-            server_class = IkServer
-        server = server_class(process, url, spec, argv, flags, overlapping=launch.overlapping)
-        server.wait_until_healthy(start_up)
-    except BaseException:
-        process.stop(grace_s=2.0)
-        raise
-    return server
