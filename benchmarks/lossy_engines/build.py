@@ -17,9 +17,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.compile import QUICK_BUILD, REPLAY, Build, find_toolchain, installed_builds
+from benchctl.engines.llama_cpp.build import Build, installed_builds
+from benchctl.engines.llama_cpp.compile import QUICK_BUILD, REPLAY
 from benchctl.engines.llama_cpp.installation import install
 from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
+from benchctl.engines.llama_cpp.toolchain import find_toolchain
 from benchctl.engines.registry import InstallOptions
 from benchctl.paths import cache_folder
 

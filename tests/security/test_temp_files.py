@@ -145,7 +145,7 @@ def test_every_write_uses_the_helper() -> None:
         "engines/llama_cpp/installation.py",
         "engines/llama_cpp/source.py",
         "engines/llama_cpp/compile.py",
-        "engines/llama_cpp/server.py",  # the private folder of an engine's key
+        "engines/llama_cpp/start.py",  # the private folder of an engine's key
         "engines/sglang/engine.py",
         "engines/transformers/serving/http.py",  # has an opener of its own: the server imports nothing of benchctl
         "engines/vllm/installation.py",

@@ -13,8 +13,10 @@ import tempfile
 from pathlib import Path
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged, sibling_hashes
-from benchctl.engines.llama_cpp.compile import REPLAY, REPLAY_SOURCE, Build, builds_folder, find_toolchain
+from benchctl.engines.llama_cpp.build import Build, builds_folder
+from benchctl.engines.llama_cpp.compile import REPLAY, REPLAY_SOURCE
 from benchctl.engines.llama_cpp.source import PINNED_COMMIT, PINNED_VERSION, extract_llama_cpp, fetch_sdist
+from benchctl.engines.llama_cpp.toolchain import find_toolchain
 from benchctl.errors import EngineError
 from benchctl.models.files import file_sha256, finish, unfinished
 

@@ -1,171 +1,29 @@
-"""A build of llama.cpp: what it is, and making it: find the tools, configure, compile, try; again where it crashes.
-
-Builds lie in `<cache>/engines/llama.cpp/<version>-<backend>-<key>/{build.json, bin/}`. A folder gets that name only
-when it is complete, so whatever else lies there (`.building-*`, `logs`) is never taken for a build.
-"""
+"""Makes a build of llama.cpp: configure, compile, try; again where it crashes."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import platform
 import re
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, TextIO
-
-from pydantic import BaseModel
+from typing import TextIO
 
 from benchctl.engines.common.programs import CommandFailedError, run_logged
+from benchctl.engines.llama_cpp.build import Build, Host
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, extract_llama_cpp
+from benchctl.engines.llama_cpp.toolchain import NO_CUDA, Toolchain, breaks_amx, uses_amx, without_amx
 from benchctl.engines.llama_cpp.trial import crashed, try_quantized
 from benchctl.engines.registry import Backend, Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
-from benchctl.machine.describe import cpu_identity
 from benchctl.models.files import file_sha256
-from benchctl.paths import cache_folder
-
-BUILD_SCHEMA = 1
-
-
-class Host(BaseModel, frozen=True):
-    """The machine that a build was made on and for: native code may not run on another."""
-
-    system: str
-    machine: str
-    cpu: str
-
-    @classmethod
-    def here(cls) -> Host:
-        """Return this machine."""
-        return cls(system=platform.system(), machine=platform.machine(), cpu=cpu_identity())
-
-
-class Build(BaseModel, frozen=True):
-    """A finished build; `build.json` holds these fields without `folder`."""
-
-    folder: Path
-    version: str
-    """The version of llama-cpp-python, whose source distribution carries this llama.cpp."""
-    backend: Backend
-    key: str
-    commit: str | None
-    sdist_sha256: str
-    flags: tuple[str, ...]
-    compiler: str
-    cmake: str
-    host: Host
-    built_at: str
-    """ISO 8601, UTC."""
-    build_s: float
-    version_output: str
-    """The output of `llama-server --version`, which shows that the binary starts here."""
-    files: dict[str, str] = {}
-    """SHA-256 of every file below `bin`."""
-    left_out: tuple[str, ...] = ()
-    """Instructions of this processor that it does without, because with them it crashed: `AMX`."""
-
-    def binary(self, name: str = "llama-server") -> Path:
-        """Return where the program `name` lies."""
-        return self.folder / "bin" / name
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what `build.json` holds."""
-        return {"schema": BUILD_SCHEMA, **self.model_dump(mode="json", exclude={"folder"})}
-
-    @classmethod
-    def read(cls, folder: Path) -> Build | None:
-        """Return the build in `folder`; `None` where there is none that is whole and that this benchctl can read."""
-        try:
-            facts = json.loads((folder / "build.json").read_text())
-            build = cls.model_validate({**facts, "folder": folder})
-        except (OSError, ValueError, TypeError):
-            return None
-        return build if facts.get("schema") == BUILD_SCHEMA and build.binary().is_file() else None
-
-
-def builds_folder() -> Path:
-    """Return the folder that holds the builds (it may not exist yet)."""
-    return cache_folder() / "engines" / "llama.cpp"
-
-
-def installed_builds() -> list[Build]:
-    """Return every finished build that this machine can run, newest first."""
-    builds, host = map(Build.read, builds_folder().glob("[!.]*")), Host.here()
-    return sorted((build for build in builds if build and build.host == host), key=attrgetter("built_at"), reverse=True)
-
-
-_NO_CUDA = "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda."
-
-
-@dataclass(frozen=True)
-class Toolchain:
-    """Paths of the tools that were found, and their versions, as a line that they print."""
-
-    cmake: str
-    cmake_version: str
-    ninja: str
-    cxx: str
-    """The C++ compiler."""
-    compiler: str
-    """The compiler's version, and that of the CUDA compiler for a CUDA build."""
-    nvcc: str | None = None
-
-
-def find_toolchain(backend: Backend) -> Toolchain:
-    """Find every tool, this Python environment's first, then PATH's. Raises EngineError that says what is missing."""
-    cmake, ninja = (_first(name, prefer_environment=True) for name in ("cmake", "ninja"))
-    if cmake is None or ninja is None:
-        message = f"{'CMake' if cmake is None else 'ninja'} is not installed"
-        fix = "benchctl brings CMake and ninja along: install it again, or put both on PATH."
-        raise EngineError(message, kind="install", fix=fix)
-    names = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
-    cxx = _first(*names)  # macOS has a placeholder c++ that only offers an installation
-    if cxx is None:
-        fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
-        fix = "Run `xcode-select --install`." if sys.platform == "darwin" else fix
-        raise EngineError(f"there is no working C++ compiler (tried {', '.join(names)})", kind="install", fix=fix)
-    if backend != "cuda":
-        return Toolchain(*cmake, ninja[0], *cxx)
-    nvcc = _first(*nvcc_candidates(), line=-1)
-    if nvcc is None:
-        raise EngineError("the CUDA compiler (nvcc) was not found", kind="install", fix=_NO_CUDA)
-    return Toolchain(*cmake, ninja[0], cxx[0], f"{cxx[1]}; nvcc {nvcc[1]}", nvcc[0])
-
-
-def nvcc_candidates() -> list[str]:
-    """Return where the CUDA compiler may be."""
-    homes = [home for name in ("CUDA_PATH", "CUDA_HOME") if (home := os.environ.get(name))]
-    from_variable = [compiler] if (compiler := os.environ.get("CUDACXX")) else []
-    return [*from_variable, *(f"{home}/bin/nvcc" for home in homes), "nvcc", "/usr/local/cuda/bin/nvcc"]
-
-
-def _first(*names: str, line: int = 0, prefer_environment: bool = False) -> tuple[str, str] | None:
-    """Return the path of the first of these programs that runs, and a line of its version.
-
-    `prefer_environment`: this Python environment's wins; where it is not activated, its programs are not on PATH.
-    """
-    for name in names:
-        in_environment = shutil.which(name, path=sysconfig.get_path("scripts")) if prefer_environment else None
-        path = in_environment or shutil.which(name)
-        with suppress(OSError, subprocess.TimeoutExpired):
-            done = path and subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
-            if path and done and done.returncode == 0 and (lines := done.stdout.strip().splitlines()):
-                return path, lines[line].strip()
-    return None
-
 
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
 QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
@@ -184,7 +42,7 @@ _CAUSES = rf"""
 Killed signal terminated program|std::bad_alloc|out of memory
     Memory ran out: try again with `--jobs 1`.
 CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc
-    {_NO_CUDA}
+    {NO_CUDA}
 unsupported GNU version|-- unsupported (GNU|clang)
     This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older compiler.
 No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program
@@ -367,54 +225,6 @@ def _crashes(work: Work, server: Path) -> tuple[str, ...]:
         work.log.write(f"{case}: {error.what}\n" + "".join(f"  {line}\n" for line in error.log_tail))
     work.log.flush()
     return crashed(failures)
-
-
-NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
-
-
-def without_amx(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return CMake arguments that leave AMX out; the compilers' flags that the user gave stay."""
-    added = []
-    for language in ("C", "CXX"):
-        user_flags = os.environ.get(f"{language}FLAGS", "")
-        for flag in flags:
-            if setting := re.match(rf"-DCMAKE_{language}_FLAGS(?::\w+)?=(.*)", flag, re.DOTALL):
-                user_flags = setting[1]
-        added.append(f"-DCMAKE_{language}_FLAGS={f'{user_flags} {NO_AMX}'.strip()}")
-    return (*flags, *added)
-
-
-def uses_amx(compiler: str) -> bool:
-    """Whether `compiler` uses it for this processor, where llama.cpp then has code for it."""
-    argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return "#define __AMX_TILE__ " in done.stdout
-
-
-_TILES = """
-#include <immintrin.h>
-void configure(unsigned char rows) {
-    unsigned char config[64] = {1};
-    config[48] = rows;
-    _tile_loadconfig(config);
-}
-"""
-
-
-def breaks_amx(compiler: str, processor: str = "native") -> bool:
-    """Whether `compiler` drops stores to a tile configuration that only `ldtilecfg` reads, as GCC 12.2 does.
-
-    Its `_tile_loadconfig` declares the first 8 of 64 bytes as read. In sound code the argument is stored.
-    """
-    argv = [compiler, f"-march={processor}", "-O3", "-S", "-x", "c++", "-", "-o", "-"]
-    try:
-        done = subprocess.run(argv, input=_TILES, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return "ldtilecfg" in done.stdout and re.search(r"%([er]di|dil)\b", done.stdout) is None
 
 
 def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:

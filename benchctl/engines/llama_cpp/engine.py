@@ -14,6 +14,7 @@ from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
+from benchctl.engines.llama_cpp.build import Build
 from benchctl.engines.llama_cpp.command import (
     argument_problems,
     batch_problems,
@@ -23,7 +24,6 @@ from benchctl.engines.llama_cpp.command import (
     with_one_slot,
 )
 from benchctl.engines.llama_cpp.companion import build_companion, companion_beside, no_companion
-from benchctl.engines.llama_cpp.compile import Build
 from benchctl.engines.llama_cpp.faults import Fault, faults_of_arm
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, QUANTIZE, find_tool, refuse_backends_here, search
 from benchctl.engines.llama_cpp.pair import pair_problems

@@ -21,21 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.llama_cpp.compile import (
-    FREE_SOME,
-    QUICK_BUILD,
-    REPLAY_SOURCE,
-    TARGETS,
-    Build,
-    Host,
-    Toolchain,
-    Work,
-    builds_folder,
-    find_toolchain,
-    installed_builds,
-    make_build,
-)
+from benchctl.engines.llama_cpp.build import Build, Host, builds_folder, installed_builds
+from benchctl.engines.llama_cpp.compile import FREE_SOME, QUICK_BUILD, REPLAY_SOURCE, TARGETS, Work, make_build
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, Sdist, fetch_sdist, read_sdist
+from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
 from benchctl.engines.llama_cpp.trial import check_quantized
 from benchctl.engines.registry import Backend, FoundEngine, Installed, InstallOptions, Report, Search
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError

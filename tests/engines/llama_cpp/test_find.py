@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.engines.llama_cpp.compile import Build, Host, builds_folder
+from benchctl.engines.llama_cpp.build import Build, Host, builds_folder
 from benchctl.engines.llama_cpp.installation import PERPLEXITY, find_tool, search
 from benchctl.engines.registry import Backend
 from benchctl.errors import EngineError, UsageError

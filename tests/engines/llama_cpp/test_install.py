@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.compile import Build, builds_folder, installed_builds
+from benchctl.engines.llama_cpp.build import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.installation import install, search
 from benchctl.engines.llama_cpp.trial import try_quantized
@@ -154,7 +154,7 @@ def amx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a processor with AMX, whose code crashes in a build with -DFAKE_CRASHES=ON."""
     monkeypatch.setattr("benchctl.engines.llama_cpp.compile.uses_amx", lambda cxx: True)
     monkeypatch.setattr("benchctl.engines.llama_cpp.compile.breaks_amx", lambda cxx: False)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.NO_AMX", "-DWITHOUT_THE_FEATURE")
+    monkeypatch.setattr("benchctl.engines.llama_cpp.toolchain.NO_AMX", "-DWITHOUT_THE_FEATURE")
 
 
 @pytest.mark.usefixtures("amx")
@@ -240,7 +240,7 @@ def test_no_cmake(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists():
-        monkeypatch.setattr("benchctl.engines.llama_cpp.compile.nvcc_candidates", list)
+        monkeypatch.setattr("benchctl.engines.llama_cpp.toolchain.nvcc_candidates", list)
     for name in ("CUDACXX", "CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(EngineError, match="CUDA compiler"):
@@ -254,7 +254,7 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text("#!/bin/sh\necho Build cuda_13.0\n")
     nvcc.chmod(0o755)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.nvcc_candidates", lambda: [str(nvcc)])
+    monkeypatch.setattr("benchctl.engines.llama_cpp.toolchain.nvcc_candidates", lambda: [str(nvcc)])
     monkeypatch.setattr("benchctl.machine.nvidia.nvml", lambda: None)
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
     return nvcc.parents[1]

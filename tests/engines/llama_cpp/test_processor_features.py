@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.compile import breaks_amx, uses_amx, without_amx
+from benchctl.engines.llama_cpp.toolchain import breaks_amx, uses_amx, without_amx
 
 
 def compiler_that_defines(path: Path, *macros: str) -> str:

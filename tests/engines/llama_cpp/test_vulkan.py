@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.compile import installed_builds
+from benchctl.engines.llama_cpp.build import installed_builds
 from benchctl.models.files import ResolvedPair
 from benchctl.models.shipped import bundled_models
 from benchctl.prompts.suite import Prompt
