@@ -23,7 +23,8 @@ from rich.console import Console
 
 from benchctl.experiments.isolate.search import Measure
 from benchctl.experiments.isolate.search import damage as reasons
-from benchctl.experiments.isolate.session import find_source_model, isolate
+from benchctl.experiments.isolate.session import isolate
+from benchctl.experiments.isolate.source import find_source_model
 from benchctl.experiments.isolate.stored import Measurement
 from benchctl.measurement.progress import Display
 from benchctl.measurement.requested import named_recipe

@@ -45,8 +45,8 @@ def isolate(
     from rich.console import Console
 
     from benchctl.experiments.isolate.search import search
-    from benchctl.experiments.isolate.session import find_source_model
     from benchctl.experiments.isolate.session import isolate as measured
+    from benchctl.experiments.isolate.source import find_source_model
     from benchctl.experiments.isolate.table import document, show_isolation
     from benchctl.measurement.progress import Display
     from benchctl.measurement.requested import named_recipe

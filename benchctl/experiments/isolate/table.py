@@ -19,7 +19,7 @@ from benchctl.text import listed, one_line, plural
 from benchctl.words import numbers
 
 if TYPE_CHECKING:
-    from benchctl.experiments.isolate.session import SourceModel
+    from benchctl.experiments.isolate.source import SourceModel
 
 _ROLES = {
     "token_embd": "token embedding",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from benchctl.experiments.isolate.session import families_of, spec_with
+from benchctl.experiments.isolate.source import families_of, spec_with
 from benchctl.models.gguf_header import Tensor
 from benchctl.recipes.quantization import tensor_regex
 from benchctl.recipes.schema import QuantizeSpec

@@ -13,7 +13,8 @@ from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError
 from benchctl.experiments.isolate import session
 from benchctl.experiments.isolate.search import Measure
-from benchctl.experiments.isolate.session import SourceModel, find_source_model, isolate
+from benchctl.experiments.isolate.session import isolate
+from benchctl.experiments.isolate.source import SourceModel, find_source_model
 from benchctl.experiments.isolate.stored import (
     ISOLATION,
     TEXT,
