@@ -10,13 +10,13 @@ import pytest
 from benchctl.analysis.cost import expected_tokens
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
+from benchctl.experiments.diagnose.expectations import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.judge import (
     judge_diagnosis,
     read_to,
     verdict_of,
     windows,
 )
-from benchctl.experiments.diagnose.session import at_temperature, distances, expectations
 from benchctl.experiments.diagnose.stored import (
     DiagnosedDraft,
     Diagnosis,
