@@ -36,8 +36,8 @@ from benchctl.engines.base import Completion, Rendered
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.requests import completion_body
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.engines.registry import make_engine
 from benchctl.models.sources import ModelSearch
 from benchctl.prompts.load import load_suite

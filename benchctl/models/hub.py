@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
+from benchctl.models.convert import is_safetensors_folder
 from benchctl.models.files import Notice
 from benchctl.models.gguf_facts import shard_names
-from benchctl.models.quantize import is_safetensors_folder
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.source import HubSource
 from benchctl.text import one_line, plural

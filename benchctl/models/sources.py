@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchctl.errors import UsageError
+from benchctl.models.convert import code_in, converted, is_safetensors_folder, needs_target
 from benchctl.models.file_kind import check_index, check_kind, folder_error
 from benchctl.models.files import ORIGIN, ModelFile, Notice, ResolvedModel, ResolvedPair, file_sha256
 from benchctl.models.folder_facts import folder_facts
@@ -14,15 +15,7 @@ from benchctl.models.footprint import kv_cache_bytes, recurrent_state
 from benchctl.models.gguf_facts import all_shards, facts_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder, find_local, local_folder
-from benchctl.models.quantize import (
-    Program,
-    code_in,
-    converted,
-    is_safetensors_folder,
-    needs_target,
-    quantized,
-    quantized_before,
-)
+from benchctl.models.quantize import Program, quantized, quantized_before
 from benchctl.models.shipped import bundled_file
 from benchctl.models.vocabulary import end_tokens
 from benchctl.recipes.adapters import ModelFormat

@@ -11,10 +11,10 @@ import pytest
 
 from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.source import converter_script
+from benchctl.models.convert import converted
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.models.huggingface.folder import write_weights
-from benchctl.models.quantize import converted
 
 WIDTH, FEED_FORWARD = 64, 128
 CONFIG = {

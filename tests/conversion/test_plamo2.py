@@ -9,9 +9,9 @@ import pytest
 
 from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.source import converter_script
+from benchctl.models.convert import converted
 from benchctl.models.gguf_facts import ROTARY_HEADS, rotates_nothing
 from benchctl.models.gguf_header import read_header
-from benchctl.models.quantize import converted
 from tests.benchctl_process import benchctl
 from training.plamo2 import write_pair
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from benchctl.errors import EngineError, UsageError
+from benchctl.models.convert import converted, is_safetensors_folder
 from benchctl.models.huggingface.folder import write_weights
-from benchctl.models.quantize import OnLine, Program, converted, is_safetensors_folder
+from benchctl.models.quantize import OnLine, Program
 from benchctl.models.sources import ModelSearch
 from benchctl.recipes.schema import ModelPair, ModelSpec
 

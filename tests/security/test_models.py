@@ -14,8 +14,8 @@ import pytest
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.sglang.command import OWN_SETTINGS
 from benchctl.engines.vllm.command import ALWAYS_SET
+from benchctl.models.convert import code_in
 from benchctl.models.huggingface.folder import write_weights
-from benchctl.models.quantize import code_in
 from benchctl.models.sources import ModelSearch
 from tests.benchctl_process import benchctl
 

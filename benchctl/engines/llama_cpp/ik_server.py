@@ -12,8 +12,8 @@ from benchctl.engines.base import Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, completed
 from benchctl.engines.common.drafts import read_drafts
 from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.llama_cpp.requests import check_echo
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.stream import check_echo
 from benchctl.errors import EngineError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.vocabulary import end_tokens

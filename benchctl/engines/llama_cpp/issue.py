@@ -7,7 +7,7 @@ from typing import Any
 
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.issue_form import BugForm, IssueForm, without_stream
-from benchctl.engines.llama_cpp.stream import answer_settings, completion_body
+from benchctl.engines.llama_cpp.requests import answer_settings, completion_body
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 

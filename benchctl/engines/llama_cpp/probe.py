@@ -15,7 +15,7 @@ from benchctl.engines.common.launched_server import Probe
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import NoAnswerError, short_run, sibling_hashes
-from benchctl.engines.llama_cpp.stream import REQUEST_FIELDS
+from benchctl.engines.llama_cpp.requests import REQUEST_FIELDS
 from benchctl.errors import EngineError
 from benchctl.models.files import file_sha256
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES

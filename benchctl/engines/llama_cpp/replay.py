@@ -23,8 +23,8 @@ from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of, value_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.requests import LAST_TOKENS, constraints
 from benchctl.engines.llama_cpp.spec_flags import requested_of
-from benchctl.engines.llama_cpp.stream import LAST_TOKENS, constraints
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import experts_of
 from benchctl.models.gguf_header import read_header

@@ -30,8 +30,8 @@ from benchctl.engines.common.wire import count_in, id_of, logprob_of, protocol_e
 from benchctl.engines.llama_cpp.attest import make_ledger, slot_states, speculating
 from benchctl.engines.llama_cpp.command import BATCH, value_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.requests import LAST_TOKENS, prompt_text, scoring_body, tokenize
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.stream import LAST_TOKENS, prompt_text, scoring_body, tokenize
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header

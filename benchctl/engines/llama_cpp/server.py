@@ -38,19 +38,10 @@ from benchctl.engines.llama_cpp.attest import (
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.probe import Flags
+from benchctl.engines.llama_cpp.requests import answer_settings, check_echo, completion_body, prompt_text, tokenize
 from benchctl.engines.llama_cpp.rounds import LoggedRounds, Step, mismatch, read_rounds
 from benchctl.engines.llama_cpp.spec_flags import requested_of
-from benchctl.engines.llama_cpp.stream import (
-    LlamaAnswer,
-    LlamaReader,
-    agreeing_ids,
-    answer_settings,
-    check_echo,
-    completion_body,
-    filled_ids,
-    prompt_text,
-    tokenize,
-)
+from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, agreeing_ids, filled_ids
 from benchctl.errors import EngineError
 from benchctl.models.vocabulary import token_bytes
 from benchctl.prompts.suite import Prompt

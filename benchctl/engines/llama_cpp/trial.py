@@ -21,8 +21,8 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
 from benchctl.engines.llama_cpp.probe import Flags, probe_server
+from benchctl.engines.llama_cpp.requests import completion_body
 from benchctl.engines.llama_cpp.start import start_server
-from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.errors import EngineError
 from benchctl.machine.doctor import Check
 from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from benchctl.engines.llama_cpp.stream import answer_settings, check_echo, completion_body
+from benchctl.engines.llama_cpp.requests import answer_settings, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling

@@ -21,8 +21,8 @@ import pytest
 from benchctl.engines.base import Server
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.requests import check_echo, completion_body
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.stream import check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
