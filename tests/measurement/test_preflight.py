@@ -16,17 +16,9 @@ from benchctl.analysis.warnings import KINDS
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
 from benchctl.engines.base import Rendered, Scores
 from benchctl.errors import GateError
-from benchctl.measurement.preflight import (
-    ProbeAnswer,
-    agreement,
-    confidence,
-    expected,
-    preflight,
-    probe_items,
-    stop_if_strict,
-    why_not_probed,
-)
+from benchctl.measurement.preflight import preflight, stop_if_strict, why_not_probed
 from benchctl.measurement.prepare import Prepared, prepare
+from benchctl.measurement.probes import ProbeAnswer, agreement, confidence, expected, probe_items
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
 

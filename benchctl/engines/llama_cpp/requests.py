@@ -14,7 +14,6 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import PENALTIES, Sampling
 from benchctl.text import one_line
 
-
 LAST_TOKENS = 64
 """How many tokens, of prompt and answer together, penalties look back on."""
 REQUEST_FIELDS = frozenset({"tools", "response_format", "chat_template_kwargs", "stop", "choice", "logprobs"})

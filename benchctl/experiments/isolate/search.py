@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement
-from benchctl.measurement.preflight import DAMAGED
+from benchctl.measurement.probes import DAMAGED
 
 GROUPS = 4
 """Number of groups that the families are first divided into."""

@@ -35,15 +35,8 @@ from benchctl.experiments.isolate.stored import (
     write_isolation,
 )
 from benchctl.measurement.cell import running, scoring
-from benchctl.measurement.preflight import (
-    SUITE,
-    answers,
-    check_answers,
-    check_reading,
-    expected,
-    launch_of,
-    probe_items,
-)
+from benchctl.measurement.preflight import launch_of
+from benchctl.measurement.probes import SUITE, answers, check_answers, check_reading, expected, probe_items
 from benchctl.measurement.progress import Display
 from benchctl.models.files import file_sha256, made_once
 from benchctl.models.gguf_facts import all_shards

@@ -14,7 +14,7 @@ import pytest
 from benchctl.cli.app import app
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.experiments.isolate import session
-from benchctl.measurement.preflight import probe_items
+from benchctl.measurement.probes import probe_items
 from benchctl.models.gguf_header import read_header
 from benchmarks.outliers import Outliers, write_model
 from tests.cli.calls import answer, call

@@ -23,8 +23,8 @@ from benchctl.experiments.isolate.stored import (
     Measurement,
     read_isolation,
 )
-from benchctl.measurement.preflight import probe_items
 from benchctl.measurement.prepare import RecipeContext
+from benchctl.measurement.probes import probe_items
 from benchctl.measurement.progress import Display
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
