@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ def schedule(
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure it beside no speculation and a fixed depth.")
     ] = False,
+    blocks: options.Blocks = None,
     out: options.Out = Path("results"),
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
@@ -35,6 +37,7 @@ def schedule(
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.schedule import session
     from benchctl.lossless.judge.run import analyse_run
+    from benchctl.measurement.plan import with_blocks
     from benchctl.measurement.progress import RunProgress
     from benchctl.measurement.resume import context_of_run
     from benchctl.measurement.run import signals_interrupt
@@ -45,6 +48,8 @@ def schedule(
     silent = quiet or as_json
     stored, progress = open_run(resolve_run(run, out)), RunProgress(Console(stderr=True, quiet=silent))
     context = context_of_run(stored, trusted=trust_recipe)
+    if blocks:
+        context = replace(context, recipe=with_blocks(context.recipe, blocks))
     written = session.write(
         stored,
         analyse_run(stored),

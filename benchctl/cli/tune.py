@@ -155,6 +155,8 @@ def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
         print_json("tune --dry-run", {"recipe": recipe.model_dump(mode="json"), "commands": commands})
         return
     out = Printout()
+    for warning in prepared.warnings:
+        out.say(f"warning: {warning}", "yellow")
     out.say(f"{recipe.name}: {len(recipe.arms) - 1} settings to search within the budget.")
     for name, launch in prepared.launches.items():
         out.say()
