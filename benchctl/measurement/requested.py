@@ -96,7 +96,7 @@ def named_recipe(
     name: str, results: Path, options: RecipeOptions = NO_OPTIONS, *, trust: bool = False
 ) -> RecipeContext:
     """Return a recipe by its name or file, or a run's own, with what `options` change. Raises as `requested_recipe`."""
-    overrides = options.overrides | prompt_settings(options)
+    overrides = prompt_settings(options) | options.overrides
     repeated = _run_to_repeat(name, results)
     if repeated is not None:
         context = context_of_run(repeated, trusted=trust)

@@ -87,9 +87,11 @@ def acceptance_lengths(run: RunData, analysis: Analysis) -> list[Reference]:
 def measured_with(run: RunData, analysis: Analysis) -> list[str]:
     """What acceptance lengths were measured with, a line each."""
     recipe = run.manifest.recipe if run.manifest else {}
+    prompts = {**(recipe.get("prompts") or {})}
+    prompts["suite"] = Path(str(prompts.get("suite"))).name  # its folder is nobody else's
     return [
         "Acceptance lengths: tokens per verification step, the target's own included.",
         f"run {analysis.run} of {analysis.recipe}, sampling {json.dumps(recipe.get('sampling'))}, "
-        f"prompts {json.dumps(recipe.get('prompts'))}",
+        f"prompts {json.dumps(prompts)}",
         "model: mode (how it drafts): draft depth: acceptance length",
     ]
