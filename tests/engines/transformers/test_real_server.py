@@ -59,6 +59,16 @@ def start(
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def target_alone(start: Callable[[Arm], TransformersServer]) -> TransformersServer:
+    return start(arm_of())
+
+
+@pytest.fixture(scope="module")
+def speculating(start: Callable[[Arm], TransformersServer]) -> TransformersServer:
+    return start(arm_of("self-ssm", max=4))
+
+
 def test_probing_a_python(engine: TransformersEngine) -> None:
     result = engine.probe()
     assert str(result.version).startswith("transformers ")
@@ -66,29 +76,25 @@ def test_probing_a_python(engine: TransformersEngine) -> None:
     assert result.details["sha256"]
 
 
-def test_tools_and_variables_reach_the_template(start: Callable[[Arm], TransformersServer]) -> None:
-    server = start(arm_of())
+def test_tools_and_variables_reach_the_template(target_alone: TransformersServer) -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
     with_tools = CHAT.model_copy(update={"tools": (tool,)})
     with pytest.raises(EngineError, match="'weather'"):
-        server.render(with_tools)
+        target_alone.render(with_tools)
     template = "{{ tools[0].function.name }}, {{ mood }}: {{ messages[0].content }}"
     variables = {"chat_template": template, "mood": "calm", "tokenize": True}
-    rendered = server.render(with_tools.model_copy(update={"chat_template_kwargs": variables}))
+    rendered = target_alone.render(with_tools.model_copy(update={"chat_template_kwargs": variables}))
     assert rendered.text == f"weather, calm: {CHAT.messages[0].content}"  # type: ignore[index]
 
 
-def test_the_arguments_of_a_call_reach_the_template_as_values(
-    start: Callable[[Arm], TransformersServer],
-) -> None:
-    server = start(arm_of())
+def test_the_arguments_of_a_call_reach_the_template_as_values(target_alone: TransformersServer) -> None:
     call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "X"}'}}
     template = "{{ messages[1].content is none }} {{ messages[1].tool_calls[0].function.arguments.city }}"
     turns = (*(CHAT.messages or ()), Message(role="assistant", tool_calls=(call,)), Message(role="tool", content="x"))
     prompt = Prompt(messages=turns, chat_template_kwargs={"chat_template": template + " weather"})
-    assert server.render(prompt).text == "True X weather"
+    assert target_alone.render(prompt).text == "True X weather"
     with pytest.raises(EngineError, match="'weather'"):
-        server.render(prompt.model_copy(update={"chat_template_kwargs": {"chat_template": template}}))
+        target_alone.render(prompt.model_copy(update={"chat_template_kwargs": {"chat_template": template}}))
 
 
 def test_requests_without_the_key_are_refused(start: Callable[[Arm], TransformersServer]) -> None:
@@ -110,11 +116,8 @@ def test_requests_without_the_key_are_refused(start: Callable[[Arm], Transformer
     assert not server.access.folder.exists()
 
 
-def test_a_request_is_refused_for_what_is_no_number_and_costs_nothing_else(
-    start: Callable[[Arm], TransformersServer],
-) -> None:
-    server = start(arm_of())
-    assert server.access is not None
+def test_a_request_is_refused_for_what_is_no_number_and_costs_nothing_else(target_alone: TransformersServer) -> None:
+    assert target_alone.access is not None
     sound = b'{"prompt": [1, 2], "max_tokens": 2, "temperature": 0.5, "seed": 1}'
     bodies = [
         sound.replace(b"[1, 2]", ids) for ids in (b"[true, 2]", b"[1.0]", b"[-1]", b"[]", b"[NaN]", b"[1e400]", b'"1"')
@@ -124,13 +127,13 @@ def test_a_request_is_refused_for_what_is_no_number_and_costs_nothing_else(
     ]
     bodies += [sound.replace(b"0.5", number) for number in (b"NaN", b"Infinity", b"-1", b"true", b"1e400")]
     bodies += [sound.replace(b'"seed": 1', b'"seed": ' + b"9" * 30), b"[1]", b"{", b"[" * 100_000, b'{"a": ' * 100_000]
-    with outsider(server, server.access.headers) as client:
+    with outsider(target_alone, target_alone.access.headers) as client:
         for body in bodies:
             reply = client.post("/v1/completions", content=body)
             assert (body, reply.status_code) == (body, 400)
             assert reply.json()["error"]["message"]
         assert client.post("/v1/completions", content=sound).text.endswith("data: [DONE]\n\n")
-    assert "Traceback" not in server.log_path.read_text("utf-8")
+    assert "Traceback" not in target_alone.log_path.read_text("utf-8")
 
 
 def test_without_sockets_it_listens_on_a_port_and_wants_the_key(
@@ -142,8 +145,7 @@ def test_without_sockets_it_listens_on_a_port_and_wants_the_key(
     assert complete(server, server.render(CHAT), GREEDY).n_predicted == 24
 
 
-def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[Arm], TransformersServer]) -> None:
-    target_alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
+def test_a_cell_from_start_to_end(target_alone: TransformersServer, speculating: TransformersServer) -> None:
     assert target_alone.attest(None).state == "off"
     assert speculating.attest(None).state == "idle"
     prompt = target_alone.render(CHAT)
@@ -208,9 +210,8 @@ def test_what_every_round_did_is_written_as_documented(folder_of: Callable[[str]
 
 
 def test_a_penalty_and_biases_hold_for_every_arm_for_scores_and_in_replay(
-    engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
+    engine: TransformersEngine, target_alone: TransformersServer, speculating: TransformersServer, tmp_path: Path
 ) -> None:
-    target_alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
     prompt = target_alone.render(CHAT)
     plain = complete(target_alone, prompt, GREEDY).token_ids or ()
     sampling = Sampling(max_tokens=24, ignore_eos=True, repeat_penalty=1.4, logit_bias={plain[2]: -100})
@@ -242,12 +243,11 @@ def test_a_penalty_and_biases_hold_for_every_arm_for_scores_and_in_replay(
 
 
 def test_prefixes_are_scored_in_any_batch(
-    engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
+    engine: TransformersEngine, target_alone: TransformersServer, tmp_path: Path
 ) -> None:
-    server = start(arm_of())
-    prompt = server.render(CHAT)
-    answer = complete(server, prompt, GREEDY).token_ids or ()
-    folder = Path(server._requested["model"])
+    prompt = target_alone.render(CHAT)
+    answer = complete(target_alone, prompt, GREEDY).token_ids or ()
+    folder = Path(target_alone._requested["model"])
     models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
     scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", Sampling(ignore_eos=True))
     try:
@@ -282,9 +282,8 @@ def test_the_server_imports_nothing_else_of_benchctl() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen2, window", "qwen3, window"])
-def test_a_run_leaves_out_the_first_attention(name: str, tmp_path: Path) -> None:
-    kind, changed = DECLARED[name]
+def test_a_run_leaves_out_the_first_attention(tmp_path: Path) -> None:
+    kind, changed = DECLARED["qwen3, window"]
     loaded(kind, **{**changed, "vocab_size": 300}).model.save_pretrained(tmp_path / "model")
     byte_tokenizer(300).save_pretrained(tmp_path / "model")
     facts = {"schema": 1, "name": "raw", "kind": "raw", "licence": "MIT", "source": "this test"}
