@@ -95,9 +95,13 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
             warnings.append("This SGLang takes no settings from a file, so it listens on loopback without a key.")
         return warnings
 
-    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of a cell."""
-        return self._launch(arm, models, in_use=False)
+    def launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool = False) -> Launch:
+        """Return the command line and the whole environment of a cell; `in_use`: with SGLang's own defaults."""
+        probe, cpu = self._probe, self._spec.device == "cpu"
+        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models, in_use=in_use)
+        settings = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
+        env = engine_environment(os.environ, settings)
+        return Launch(argv, env, set_by_us=tuple(settings), overlapping=in_use or arm.overlapping)
 
     unprovoked: Mapping[str, str] = MappingProxyType(
         dict.fromkeys(
@@ -107,15 +111,8 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     )
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the same with SGLang's own defaults. Never run: mapped from SGLang's source."""
-        return self._launch(arm, models, in_use=True)
-
-    def _launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool) -> Launch:
-        probe, cpu = self._probe, self._spec.device == "cpu"
-        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models, in_use=in_use)
-        settings = command.own_settings(cpu=cpu) | self._spec.env | command.simulated_acceptance(arm.speculation)
-        env = engine_environment(os.environ, settings)
-        return Launch(argv, env, set_by_us=tuple(settings), overlapping=in_use or arm.overlapping)
+        """See `benchctl.engines.base.EngineInUse`. Never run: mapped from SGLang's source."""
+        return self.launch(arm, models, in_use=True)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""

@@ -206,13 +206,17 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         """Return the setting by batch size; see `benchctl.engines.base.LoadSchedulingEngine`."""
         return command.with_schedule(setting, steps, self._probe.facts)
 
-    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of a cell."""
-        return self._launch(arm, models, in_use=False)
+    def launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool = False) -> Launch:
+        """Return the command line and the whole environment of a cell; `in_use`: with vLLM's own defaults."""
+        probe = self._probe
+        settings = command.own_settings(cpu=probe.facts.cpu, prefix=probe.facts.prefix, threads=self._spec.threads)
+        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models, in_use=in_use)
+        env = engine_environment(os.environ, {**settings, **self._spec.env})
+        return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=in_use or arm.overlapping)
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the same with vLLM's own defaults; see `benchctl.engines.base.EngineInUse`."""
-        return self._launch(arm, models, in_use=True)
+        """See `benchctl.engines.base.EngineInUse`."""
+        return self.launch(arm, models, in_use=True)
 
     unprovoked: Mapping[str, str] = MappingProxyType(
         {
@@ -232,13 +236,6 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         blocks = math.ceil(cells / PRESSED_BLOCK)
         small = ("--block-size", PRESSED_BLOCK, "--num-gpu-blocks-override", blocks + 1, "--max-model-len", cells)
         return tuple(map(str, small))
-
-    def _launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool) -> Launch:
-        probe = self._probe
-        settings = command.own_settings(cpu=probe.facts.cpu, prefix=probe.facts.prefix, threads=self._spec.threads)
-        argv = command.command_line(probe.program, probe.facts, self._spec, arm, models, in_use=in_use)
-        env = engine_environment(os.environ, {**settings, **self._spec.env})
-        return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=in_use or arm.overlapping)
 
     def start(self, launch: Launch, log_path: Path) -> VllmServer:
         """Start vLLM and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
