@@ -36,6 +36,7 @@ step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, an
     timeout --signal INT --kill-after 30 "$limit" "$@" </dev/null 2>&1 | tee -a "$OUT/$name.log" | tail -n 25 | cut -c1-200
     local code=${PIPESTATUS[0]}
     echo "== $name ended with $code after $((SECONDS - began)) s, $SECONDS s in all"
+    [ -n "$dry" ] || rm -f "$OUT/$name".["${count[$name]}"-9].ended # what follows from it is made again
     if [ "$code" -gt 1 ]; then failed=1; elif [ -z "$dry" ]; then touch "$ended"; fi # 1: not lossless, an answer, too
 }
 

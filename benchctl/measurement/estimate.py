@@ -29,6 +29,7 @@ from benchctl.machine import nvidia
 from benchctl.measurement.memory import peak_bytes
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.prepare import Prepared, PreparedSetup, device_names
+from benchctl.models.footprint import read_share
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import Usual, adapter_of
 from benchctl.recipes.schema import Arm
@@ -288,7 +289,7 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
         prompts = [item.prompt for item in (*cell.prompts, *cell.prompts[:1])]  # the first once more: the canary
         tokens = len(prompts) * prepared.recipe.sampling_of(cell.arm).max_tokens + WARM_UP_TOKENS
         steps = _steps(setup, cell.arm) * tokens + READ[_on_gpu(setup)] * sum(map(_prompt_tokens, prompts))
-        seconds += cell_s(usual, _weights(setup), steps, bandwidth)
+        seconds += cell_s(usual, _weights(setup), steps, bandwidth / read_share(setup.models.target))
     return seconds
 
 

@@ -193,6 +193,13 @@ def footprint_of_gguf(first: Path) -> Footprint:
     )
 
 
+def read_share(model: ResolvedModel) -> float:
+    """Return the share of its weights that a step of a model reads: of a mixture of experts, not all of them."""
+    footprint = footprint_of_gguf(model.path) if model.folder is None else footprint_of_folder(model.folder)
+    mixture = footprint.expert_share < 1 and footprint.weights > 0
+    return footprint.weights_per_step / footprint.weights if mixture else 1.0
+
+
 def step_flops(model: ResolvedModel) -> float | None:
     """Return about how many floating-point operations a decode step takes: two a weight that it multiplies with.
 

@@ -11,7 +11,14 @@ from gguf import GGUFWriter
 
 from benchctl.cli.app import app
 from benchctl.errors import UsageError
-from benchctl.models.footprint import Footprint, footprint_by_hand, footprint_of_folder, footprint_of_gguf
+from benchctl.models.files import ModelFile, ResolvedModel
+from benchctl.models.footprint import (
+    Footprint,
+    footprint_by_hand,
+    footprint_of_folder,
+    footprint_of_gguf,
+    read_share,
+)
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.models.inspection import inspect_model
@@ -138,6 +145,7 @@ def test_a_verify_reads_the_experts_of_all_its_tokens(mixture: Path) -> None:
     assert (facts.experts, facts.experts_used) == (4, 1)
     assert (facts.parameters, facts.active_parameters) == (336, 80 + 64)
     assert footprint.weights_per_step == 4 * (80 + 64)
+    assert read_share(ResolvedModel(str(mixture), (ModelFile(mixture, 1, ""),))) == pytest.approx(144 / 336)
     read = [footprint.weights_per_step + footprint.further_per_verify(width) for width in (1, 2, 1000)]
     assert read == [pytest.approx(4 * 144), pytest.approx(4 * (80 + 256 * (1 - 0.75**2))), pytest.approx(4 * 336)]
 
