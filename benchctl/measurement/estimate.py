@@ -35,6 +35,7 @@ from benchctl.recipes.adapters import Usual, adapter_of
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import takes_draft
 from benchctl.text import plural, spoken
+from benchctl.words import numbers
 
 LOADED_PER_S = 2e9
 """Bytes of weights that an engine reads a second, about: 6 GB took less than 2 s from the page cache."""
@@ -56,7 +57,6 @@ START_S = 5.0
 """Seconds that a process takes to start, where a run has answers and no process of it has ended."""
 MOST_RUNS = 20
 """Earlier runs that are looked at."""
-_GIB = 1 << 30
 
 
 class Timings:
@@ -238,7 +238,7 @@ class PlanSize:
     @property
     def sentence(self) -> str:
         """All of it for people."""
-        size = f"{self.memory_bytes / _GIB:.1f} GiB"
+        size = numbers.size(self.memory_bytes)
         memory = f"up to {size} of memory" if self.counts_caches else f"models of {size}, and the engine's caches"
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
         return (
