@@ -86,6 +86,10 @@ def rows(run: RunData, analysis: Analysis) -> str:
         alone, with_arm = memory.get(analysis.compared[row.arm].baseline), memory.get(row.arm)
         return None if alone is None or with_arm is None else f"{numbers.size(alone)} → {numbers.size(with_arm)}"
 
+    def in_flight(row: ScreenRow) -> int | None:
+        together: int = getattr(identity(row), "concurrency", 1)
+        return together if together > 1 else None
+
     def engine(row: ScreenRow) -> Any:  # noqa: ANN401 - None without a manifest
         return getattr(setup(row), "engine", None)
 
@@ -106,6 +110,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
         Column("Arm", "arm", Name),
         Column("Type", lambda row: "+".join(identity(row).types) if identity(row) else None),
         numeric("Depth", depth),
+        numeric("In flight", in_flight, optional=True),
         numeric("tok/s alone", lambda row: row.alone, numbers.rate),
         numeric("tok/s with", "rate", numbers.rate),
         numeric("Speed-up", "speedup", numbers.ratio),

@@ -19,7 +19,7 @@ from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.identity import home_relative
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.drafter import drafter_table
-from benchctl.reports.first_screen import ScreenRow, first_screen, screen_rows
+from benchctl.reports.first_screen import ScreenRow, decisive, first_screen, screen_rows
 from benchctl.reports.render import markdown_block, markdown_code, markdown_lines, markdown_table, markdown_text
 from benchctl.reports.reproduction import shell_command
 from benchctl.reports.tables import provenance
@@ -44,14 +44,14 @@ def paste(run: RunData, analysis: Analysis) -> str:
     A tracker shows each line as it is, so none is longer than `WIDTH` characters but for longer names and options.
     """
     baselines = sum(row.verdict is None for row in screen_rows(analysis))
-    table, left_out = first_screen(analysis, max(1, _ROWS - baselines), brief=True)
+    table, left_out = decisive(analysis, max(1, _ROWS - baselines), brief=True)
     lengths = {row.arm: row.acceptance_length for row in analysis.acceptance if row.task == ALL_TASKS}
-    length: Column[ScreenRow] = numeric("Length", lambda row: lengths.get(row.arm), numbers.decimal, optional=True)
-    at = next(index for index, column in enumerate(table.columns) if column.header == "Accepted") + 1
-    columns = [*table.columns[:at], length, *table.columns[at:]]
+    length: Column[Any] = numeric("Length", lambda row: lengths.get(row.arm), numbers.decimal, optional=True)
+    columns = [replace(column, explain="") for column in table.columns]  # an entry of the list explains them
+    columns[-2:-2] = [length]  # before the verdict and the correct answers
     tables: list[Table[Any]] = [replace(table, columns=columns, note=""), _tasks(analysis, table.rows)]
     explained = any(lengths.get(row.arm) is not None for row in table.rows)
-    note = f"{table.note} Length: tokens of a verify step." if explained else table.note
+    note = f"{table.explanation} Length: tokens of a verify step." if explained else table.explanation
     blocks = [concluded(analysis), *(markdown_table(table) for table in tables if table.rows)]
     blocks += [measured(run, analysis, note, left_out), *_commands(run, analysis)]
     return "\n\n".join(blocks)
@@ -79,10 +79,10 @@ def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> 
     return "\n".join([*bullets, f"- {markdown_text(', '.join(facts))}, run {markdown_code(analysis.run)}"])
 
 
-def _tasks(analysis: Analysis, rows: Sequence[ScreenRow]) -> Table[str]:
+def _tasks(analysis: Analysis, rows: Sequence[Any]) -> Table[str]:
     """A row a task with the speed-up of every arm of the first table, as many as fit; empty for a single task."""
     speeds = {(row.arm, row.task): row.pooled for row in analysis.speedups if row.pooled}
-    arms = [row.arm for row in rows if row.verdict and any((row.arm, task) in speeds for task in analysis.tasks)]
+    arms = [row.arm for row in rows if any((row.arm, task) in speeds for task in analysis.tasks)]
     shown, room = list[str](), WIDTH - max(map(len, analysis.tasks), default=0)
     for arm in arms:
         room -= len(markdown_text(arm)) + len(" | ")

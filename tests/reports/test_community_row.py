@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData, open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.community_row import rows
+from tests.analysis.conditions.simulated import Sweep, write_sweep
 from tests.kept_runs import REPOSITORY
 
 
@@ -24,6 +27,12 @@ def test_an_arm_is_a_row_with_what_such_tables_ask_for() -> None:
     assert (row["OS"], row["Backend"], row["KV"]) == ("Ubuntu 24.04.3 LTS", "CUDA", "engine's own")
     assert "code 160.5 → 1317.1" in row["By task, tok/s"] and row["Context"] == "2048"
     assert by_depth["–"]["Type"] == "ngram-simple", "the depth of n-grams is not known"
+
+
+def test_requests_in_flight_are_told_apart(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), prompts=12))
+    run = open_run(tmp_path / "run")
+    assert [row["In flight"] for row in table(rows(run, analyse_run(run)))] == ["–", "4"]
 
 
 def test_what_was_not_reported_is_a_dash(run_data: RunData, analysis: Analysis) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 from markdown_it import MarkdownIt
 
@@ -14,6 +15,7 @@ from benchctl.data.store import RunData, open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.paste import WIDTH, paste
 from benchctl.reports.render import markdown_lines
+from tests.analysis.conditions.simulated import Sweep, write_sweep
 from tests.kept_runs import REPOSITORY
 from tests.reports.handmade import build_analysis, decided
 
@@ -44,6 +46,14 @@ def test_a_kept_run_has_its_two_commands_and_no_long_line() -> None:
         options = words[words.index("llama-server") + 1 :]
         assert options == [word.replace("{port}", "8080") for word in identity.argv[1:]]
     assert "first token" in text
+
+
+def test_under_load_the_paste_has_latency_and_throughput(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), prompts=12))
+    run = open_run(tmp_path / "run")
+    text = paste(run, analyse_run(run))
+    assert "| Arm | Latency | TTFT | tok/s | Throughput × |" in text and "| `spec_d4-c4` | 1.58 s |" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_nobody_is_called_and_no_issue_is_linked() -> None:
