@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Annotated
@@ -49,6 +50,7 @@ def docs(
     from rich.console import Console
     from rich.markdown import Markdown
 
+    os.environ.setdefault("LESS", "FRX")  # as git does: less shows styles as codes otherwise
     console = Console()
     with console.pager(styles=True):
         console.print(Markdown(text))

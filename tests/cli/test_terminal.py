@@ -187,3 +187,16 @@ def test_a_run_is_never_silent_and_says_the_speed_up_so_far(tmp_path: Path) -> N
     for expected in ("preflight: ", "launching the engine", "spec: ", "× so far (", ", 3 repetitions)", "tok/s"):
         assert expected in screen, expected
     assert "code/0: 64 tokens" in screen
+
+
+def test_a_page_of_the_documentation_has_styles_that_the_pager_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without -R less shows them as codes."""
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\necho "LESS is $LESS"\nexec cat\n')
+    pager.chmod(0o755)
+    monkeypatch.setenv("PAGER", str(pager))
+    monkeypatch.delenv("LESS", raising=False)
+    status, screen, _ = at_a_terminal(tmp_path, "docs", "tune")
+    assert status == 0 and "LESS is FRX" in screen and "\x1b[1" in screen
