@@ -133,18 +133,21 @@ def _model(run: RunData, analysis: Analysis) -> dict[str, Any]:
     prompts = len(manifest.prompts) if manifest else len({(record.task, record.prompt_idx) for record in run.records})
     suite = ((manifest.recipe.get("prompts") or {}).get("suite") if manifest else None) or analysis.recipe
     dataset = {"type": one_line(str(suite).rpartition("/")[2], 80), "name": f"{prompts} prompts"}
-    metrics = [metric for row in screen_rows(analysis) for metric in _metrics(row)]
+    facts = provenance.glance(manifest) if manifest else []
+    values = {kind: [str(value) for name, value in facts if name == kind] for kind in ("engine", "hardware")}
+    measured_on = {kind: one_line("; ".join(texts), 160) for kind, texts in values.items() if texts}
+    metrics = [metric for row in screen_rows(analysis) for metric in _metrics(row, measured_on)]
     source = (manifest.target.source if manifest else None) or analysis.recipe
     name = one_line(source.removeprefix("hf:").rpartition("/")[2], 120)
     return {"name": name, "results": [{"task": {"type": "text-generation"}, "dataset": dataset, "metrics": metrics}]}
 
 
-def _metrics(row: ScreenRow) -> list[dict[str, Any]]:
+def _metrics(row: ScreenRow, measured_on: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return speed-up and acceptance of an arm, with what a reader must know of them; none of a baseline."""
     verdict = row.verdict
     if verdict is None or row.inactive:
         return []
-    arm_args: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless}
+    arm_args: dict[str, Any] = {"arm": one_line(row.arm, 160), "output": verdict.lossless, **measured_on}
     ends = {"interval_95": [round(row.ends.low, 3), round(row.ends.high, 3)]} if row.ends else {}
     doubt = {"acceptance": verdict.acceptance_doubt} if verdict.acceptance_doubt else {}
     values = (

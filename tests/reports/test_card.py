@@ -36,6 +36,7 @@ def test_the_hub_reads_every_arms_results(run_data: RunData, analysis: Analysis)
     for arm, (args, result) in speedups.items():
         assert result.metric_value == round(verdicts[arm].speedup or 0.0, 3)
         assert args["output"] == verdicts[arm].lossless
+        assert args["engine"].startswith("llama.cpp") and "cores" in args["hardware"]
     assert all(f"| `{arm}` |" in page for arm in speedups) and analysis.run in page
     accepted = page.partition("### Acceptance")[2]
     assert "Position 1 | Position 2" in accepted and all(f" {task} |" in accepted for task in analysis.tasks)
