@@ -54,7 +54,7 @@ class Run:
         """Does it pay, and is the output unchanged, in two sentences."""
         from benchctl.words import conclusion
 
-        return f"{conclusion.headline(self.analysis)} {conclusion.fidelity(self.analysis)}".strip()
+        return f"{conclusion.headline(self.analysis)} {conclusion.fidelity(self.analysis, counted=True)}".strip()
 
     def arms(self) -> DataFrame:
         """Return a row an arm, the baselines among them: what it is, how fast, and what is concluded of its output.

@@ -97,7 +97,8 @@ class Outcome(Result):
     """What a run comes to."""
 
     fastest: Setting | None
-    """`None` where rates of several conditions cannot be compared, or none is known."""
+    """`None` where rates of several conditions cannot be compared, or none is known. Of a run without any interval the
+    fastest in it, whatever that is; else an arm must be shown to be faster than its target alone."""
     close: list[Setting]
     """Other targets' fastest settings that are about as fast."""
     targets: list[TargetOutcome]
@@ -118,6 +119,7 @@ def find_outcome(analysis: Analysis) -> Outcome:
     rates = {row.arm: row.pooled_rate for row in over_tasks}
     first = {row.arm: row.ttft_median_s for row in over_tasks}
     targets, best = [], []
+    nothing_shown = all(verdict.interval is None for verdict in analysis.verdicts)
     for baseline, arms in groups.items():
         sound = sorted((row for row in arms if row.arm not in excluded and row.speedup), key=_falling)
         faster = [row.arm for row in sound if row.speed == "faster" and shown_to_draft(row)]
@@ -125,13 +127,14 @@ def find_outcome(analysis: Analysis) -> Outcome:
         named = labels.get(baseline, {})
         target = TargetOutcome(baseline=baseline, labels=named, rate=rates.get(baseline), faster=faster, open=maybe)
         targets.append(target)
-        row = analysis.speedup_of(faster[0]) if faster else None
+        candidates = [*faster, *(maybe if nothing_shown else [])]
+        row = analysis.speedup_of(candidates[0]) if candidates else None
         rate = rates.get(baseline) if row is None else row.decode_rate or _over(rates.get(baseline), row.pooled)
         if rate is not None:
-            arm = faster[0] if faster else baseline
+            arm = candidates[0] if candidates else baseline
             wait = first.get(arm)
             seconds = {"first_token_s": wait, "answer_s": _answer_s(wait, rate)}
-            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(faster), **seconds))
+            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(candidates), **seconds))
     fastest = max(best, key=lambda setting: setting.rate, default=None) if _one_condition(analysis) else None
     return Outcome(
         fastest=fastest,

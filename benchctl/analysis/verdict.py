@@ -118,7 +118,8 @@ def describe_speculation(speculation: Mapping[str, Any] | None) -> str:
     """Return a recipe's speculation as `draft-simple, depth 4`."""
     if speculation is None:
         return "no speculation"
-    settings = {key: value for key, value in speculation.items() if value is not None}
+    every = {key: value for key, value in speculation.items() if key != "options"} | (speculation.get("options") or {})
+    settings = {key: value for key, value in every.items() if value is not None}
     kind = settings.pop("type", "unknown type")
     names = {"max": "depth", "min": "at least", "p_min": "p ≥", "size_n": "key", "size_m": "copy", "min_hits": "hits"}
     kinds = kind if isinstance(kind, str) else " + ".join(map(str, kind))

@@ -88,8 +88,9 @@ def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
         with suppress(typer.Exit):  # an arm that is not lossless: the report says so
             verify_lossless([str(newest)], results=results)
         report(str(newest), results=results, out=out / "reports")
-    analysis = analyse_run(open_run(newest))
-    print_summary(Console(), analysis, str(newest), counted=False)
+    measured = open_run(newest)
+    analysis = analyse_run(measured)
+    print_summary(Console(), analysis, str(newest), measured.manifest)
     typer.echo(f"Report: {out / 'reports' / recipe / newest.name / 'index.html'}")
     return analysis
 

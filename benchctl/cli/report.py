@@ -122,7 +122,7 @@ def report(
     else:
         from benchctl.reports.run_summary import print_run
 
-        print_run(analysis, path, files.page, verbose=verbose)
+        print_run(analysis, path, data.manifest, files.page, verbose=verbose)
         if bars:
             from benchctl.reports.bars import print_bars
             from benchctl.reports.terminal import Printout

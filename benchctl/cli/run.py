@@ -260,7 +260,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> Non
         }
         print_json("run", document)
     elif not quiet:
-        print_run(analysis, folder, verbose=verbose)
+        print_run(analysis, folder, run.manifest, verbose=verbose)
     if failed:
         counted = "cell or request" if len(failed) == 1 else "cells or requests"
         raise EngineError(

@@ -77,7 +77,7 @@ def schedule(
             again, analysis, loads = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]])
         document |= {"measured": str(again.folder), "mixed": [words.mixed(load) for load in loads]}
         if not silent:
-            print_summary(printout.console, analysis, str(again.folder))
+            print_summary(printout.console, analysis, str(again.folder), again.manifest)
             for load in loads:
                 printout.say(words.mixed(load), "bold")
     if as_json:

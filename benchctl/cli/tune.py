@@ -200,7 +200,7 @@ def _show(searched_run: RunData, fresh: RunData | None, *, as_json: bool, quiet:
         out.say("No setting drafted anything: no speculation wins.", "bold")
         out.say(f"Search: {searched_run.folder}", whole=True)
         return
-    print_summary(out.console, analysis, str(fresh.folder))
+    print_summary(out.console, analysis, str(fresh.folder), fresh.manifest)
     out.say()
     won = f"The winner is {winner}, confirmed on new data." if winner else "No setting is shown to win on new data."
     out.say(f"{won} {len(searched)} settings were searched; the best was {tuning.chosen}.", "bold")

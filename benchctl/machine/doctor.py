@@ -145,21 +145,20 @@ def _clock(root: Path) -> Check:
 
 
 def _sharing(root: Path) -> Check:
-    reason = "On a shared machine other guests take time and cache, which cannot be measured from inside."
+    reason = "Other guests of the machine take time and cache, unseen from inside."
     todo = "Use more blocks, and do not trust small differences."
     quota = cpu_quota(root)
     if quota is not None:
         observed = f"A quota of {quota:g} cores is set on this process's group; above it, the kernel pauses it."
         return Check("sharing", "warn", observed, reason, "Raise the quota, or use no more threads than it has cores.")
     kind = virtualised(root)
-    inside = " In it, this is a container." if container(root) else ""
+    inside = container(root)
     if kind is None:
-        return Check(
-            "sharing", "unknown", f"The system does not report whether it is a virtual machine.{inside}", reason
-        )
+        this = "this container is in" if inside else "this is"
+        return Check("sharing", "unknown", f"The system does not report whether {this} a virtual machine.", reason)
     if kind != "no":
-        return Check("sharing", "warn", f"This is a {kind}.{inside}", reason, todo)
-    return Check("sharing", "ok", f"This is not a virtual machine.{inside}", reason)
+        return Check("sharing", "warn", f"This is a {'container in a ' if inside else ''}{kind}.", reason, todo)
+    return Check("sharing", "ok", f"This is {'a container, ' if inside else ''}not a virtual machine.", reason)
 
 
 def _accelerator() -> Check:

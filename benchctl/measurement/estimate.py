@@ -232,7 +232,7 @@ class PlanSize:
         if self.source is None:
             power = 10 ** floor(log10(max(1.0, self.seconds)))
             about = spoken(round(self.seconds / power) * power)
-            return f"in the order of {about}, by memory bandwidth and usual start-up times"
+            return f"in the order of {about} (estimated from the size of the models)"
         return f"about {spoken(self.seconds)}, {self.source}"
 
     @property
@@ -242,8 +242,8 @@ class PlanSize:
         memory = f"up to {size} of memory" if self.counts_caches else f"models of {size}, and the engine's caches"
         axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
         return (
-            f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')} in {self.cells} {plural(self.cells, 'cell')} "
-            f"(an engine each), {self.requests:,} {plural(self.requests, 'request')}, at most {self.tokens:,} tokens; "
+            f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')}, {self.cells} engine {plural(self.cells, 'start')} "
+            f"(cells), {self.requests:,} {plural(self.requests, 'request')}, at most {self.tokens:,} tokens; "
             f"{self.time}{f'; {memory}' if self.memory_bytes else ''}."
         )
 

@@ -18,7 +18,7 @@ from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.first_screen import ScreenRow, screen_rows
 from benchctl.reports.render import markdown_table
-from benchctl.reports.tables.provenance import cards, weights_of
+from benchctl.reports.tables.provenance import cards, engine_line, weights_of
 from benchctl.text import percent
 from benchctl.words import numbers
 
@@ -95,7 +95,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
 
     def build(row: ScreenRow) -> str | None:
         run_by = engine(row)
-        return run_by and f"{run_by.kind} {run_by.version or run_by.build or ''}"
+        return run_by and engine_line(run_by)
 
     columns: list[Column[ScreenRow]] = [
         Column("Card", lambda _: _card_or_processor(manifest.machine) if manifest else None),

@@ -11,16 +11,18 @@ from rich.console import Console
 
 from benchctl.analysis.outcome import disturbances, find_outcome
 from benchctl.analysis.results import Analysis
+from benchctl.data.manifest import Manifest
 from benchctl.reports.first_screen import MOST_ARMS, decisive
+from benchctl.reports.tables import provenance
 from benchctl.reports.tables.advice import has_choices, only_group, production_commands, told_by_group, what_to_run
 from benchctl.reports.terminal import Printout
-from benchctl.text import first, one_line, plural
+from benchctl.text import first, one_line
 from benchctl.words import advice as advice_words
 from benchctl.words import answer_length as length_words
 from benchctl.words import conclusion, stopping
 from benchctl.words import experiment as experiment_words
 from benchctl.words import outcome as outcome_words
-from benchctl.words.notices import WarningGroup, grouped_warnings
+from benchctl.words.notices import WarningGroup, counted, grouped_warnings
 from benchctl.words.scope import scope_lines
 from benchctl.words.verdict import conclusion as conclusion_of_arm
 from benchctl.words.verdict import explanation
@@ -35,13 +37,17 @@ _DECISIVE = ("Task", "Condition", "Run", "Speed-up", "95 % interval", "Output")
 """Columns of what to run that a terminal has; the report has the others."""
 
 
-def print_run(analysis: Analysis, folder: Path, page: Path | None = None, *, verbose: bool = False) -> None:
+def print_run(
+    analysis: Analysis, folder: Path, manifest: Manifest | None, page: Path | None = None, *, verbose: bool = False
+) -> None:
     """Print a run's summary, what to run, and where its report is, or what follows."""
     console = Console()
-    print_summary(console, analysis, str(folder), verbose=verbose, counted=page is None)
-    print_decision(console, analysis, None if page is None else str(page), verbose=verbose)
+    print_summary(console, analysis, str(folder), manifest, verbose=verbose)
+    print_decision(console, analysis, verbose=verbose)
     if page is None:
         print_next(Printout(console), folder)
+    else:
+        Printout(console).say(f"Report: {page}", whole=True)
 
 
 def print_next(out: Printout, run: Path) -> None:
@@ -52,16 +58,14 @@ def print_next(out: Printout, run: Path) -> None:
 
 
 def print_summary(
-    console: Console, analysis: Analysis, run: str, *, verbose: bool = False, counted: bool = True
+    console: Console, analysis: Analysis, run: str, manifest: Manifest | None = None, *, verbose: bool = False
 ) -> None:
-    """Print the conclusion, a row an arm, and how many warnings there are; nothing in it is parsed as markup.
-
-    `counted`: the number of warnings is printed here; otherwise it stands beside the report's page.
+    """Print the conclusion, a row an arm, what ran on what, and the warnings; nothing in it is parsed as markup.
 
     `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
     """
     out, show_all = Printout(console), f"benchctl report {shlex.quote(run)} -v"
-    fidelity = conclusion.fidelity(analysis, counted=verbose)
+    fidelity = conclusion.fidelity(analysis)
     out.say(f"{conclusion.headline(analysis)} {fidelity}".strip(), "bold")
     for sentence in conclusion.sentences_of_sweep(analysis):
         out.say(f"- {sentence}")
@@ -74,8 +78,10 @@ def print_summary(
     for verdict in analysis.verdicts:
         if verbose or verdict.attestation in ("failed", "off"):
             out.say(f"{verdict.arm}: {conclusion_of_arm(analysis, verdict)} {explanation(analysis, verdict)}")
-    if felt := outcome_words.felt(find_outcome(analysis), analysis):
-        out.say(felt)
+    engines, models = provenance.short_names(manifest) if manifest else ("", "")
+    felt = [outcome_words.felt(find_outcome(analysis), analysis), engines and f"{engines}."]
+    for line in filter(None, [" ".join(filter(None, felt)), models and f"{models}."]):
+        out.say(line)
     for sentence in length_words.sentences(analysis):
         out.say(sentence)
     for line in scope_lines(analysis.losslessness) if verbose else ():
@@ -87,10 +93,12 @@ def print_summary(
     if analysis.stopping and verbose:
         out.say(stopping.sentence(analysis.stopping), "dim")
     groups = grouped_warnings(analysis)
-    shown = groups if verbose else [group for group in groups if group.grave]
-    _print_warnings(out, shown)
-    if counted and len(groups) > len(shown):
-        out.say(f"{len(groups)} {plural(len(groups), 'warning')}: {show_all}", "yellow", whole=True)
+    if verbose:
+        _print_warnings(out, groups)
+        return
+    _print_warnings(out, [group for group in groups if group.grave])
+    if further := counted([group for group in groups if not group.grave]):
+        out.say(further, "yellow")
 
 
 def _print_warnings(out: Printout, groups: Sequence[WarningGroup]) -> None:
@@ -101,8 +109,8 @@ def _print_warnings(out: Printout, groups: Sequence[WarningGroup]) -> None:
         out.say(f"- {first(places, MOST_PLACES)}: {message}", "yellow")
 
 
-def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:
-    """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
+def print_decision(console: Console, analysis: Analysis, *, verbose: bool = False) -> None:
+    """Print the last lines: what to run and what to measure next; `verbose`: whole commands."""
     out, decided = Printout(console), only_group(analysis)
     disturbed = bool(disturbances(analysis))
     if decided is not None and (verbose or decided.action not in SAID_BY_HEADLINE):
@@ -126,7 +134,3 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
         if not stated:
             out.say(f"Next: {experiment_words.sentence(experiment)}")
         out.say(f"{'To repeat it on a quiet machine:' if stated else ' '} {experiment.command}", whole=True)
-    if page:
-        warnings = len(grouped_warnings(analysis))
-        counted = f" ({warnings} {plural(warnings, 'warning')})" if warnings else ""
-        out.say(f"Report{counted}: {page}", whole=True)

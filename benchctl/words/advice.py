@@ -29,8 +29,8 @@ _NO_ARM: dict[AdviceReason, str] = {
 }
 _ALONE: dict[GroupAction, str] = {
     "nothing drafted": "Nothing was drafted: run the target alone.",
-    "none is sound": "Run the target alone: every arm that drafted is lossy by design or damages the output.",
-    "not shown to draft": "No advice: it is not shown that {arms} speculated; the difference may have any other cause.",
+    "none is sound": "Run the target alone: every arm that drafted damages the output, or is lossy by design.",
+    "not shown to draft": "No advice: it is not shown that {arms} speculated; the difference may have another cause.",
     "output not known": "Run the target alone until it is known whether the faster arms' output is the target's own.",
     "do not speculate": "Do not speculate: run the target alone.",
     "undecided": "Run the target alone until it is decided: more repetitions (--blocks auto) would.",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 """Arms that the first sentence names."""
 
+_ONE_SLOWER = "The one setting tried is slower: "
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -52,7 +53,7 @@ def _no_conclusion(analysis: Analysis, damage: Collection[str]) -> str:
     if "baseline-speculates" in warned:
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
     if "searched" in warned:
-        return "No conclusion: this run is a search; the setting it chose is confirmed in a separate run."
+        return "No conclusion: this run is a search. Another run confirms the setting that it chose."
     if analysis.sweep is not None and (lead := sweep_words.lead(analysis.sweep)):
         return lead
     if not analysis.verdicts:
@@ -88,7 +89,7 @@ def _speculation(analysis: Analysis, verdicts: Sequence[Verdict], *, stated: boo
     if not drafted:
         return "Nothing was drafted." if verdicts else ""
     if all(verdict.speed == "unknown" for verdict in drafted):
-        return _unknown(analysis, drafted)
+        return _unknown(analysis, drafted, stated=stated)
     faster = _by_speed([verdict for verdict in drafted if verdict.speed == "faster"])
     shown = [verdict for verdict in faster if shown_to_draft(verdict)]
     for_tasks = "" if shown else _for_tasks(analysis, drafted)
@@ -116,12 +117,13 @@ def _faster(analysis: Analysis, shown: Sequence[Verdict], *, stated: bool) -> st
     is_faster = "" if stated else f"{best.arm} is {outcome_words.gain(analysis, best.arm)}. "
     # That all are identical is a sentence of its own.
     output = "" if {row.lossless for row in analysis.verdicts} == {"identical"} else _output(best)
-    text = f"{is_faster}{output}{also}".strip()
+    text = f"{is_faster}{output}{also}"
     if shown_for_others(best.like_these, prompts):
-        return text
+        return text.strip()
     if prompts < ENOUGH_PROMPTS:
-        return f"{text} That holds for {these(prompts)}; at least {ENOUGH_PROMPTS} are needed to say so of others."
-    return f"{text} Whether that holds for other prompts like these is open."
+        few = f"at least {ENOUGH_PROMPTS} are needed to say so of others"
+        return f"{text} The gain holds for {these(prompts)}; {few}.".strip()
+    return f"{text} Whether the gain holds for other prompts like these is open.".strip()
 
 
 def these(prompts: int) -> str:
@@ -134,7 +136,7 @@ def _output(verdict: Verdict) -> str:
     if verdict.unviolated is not None:
         times = round(100 * verdict.unviolated)
         noticed = f"notice a fault {times} {plural(times, 'time')} in 100" if times else "miss almost any fault"
-        return f"Not known whether its output is the same: this check would {noticed}."
+        return f"Its output may differ: this check would {noticed}."
     if verdict.lossless == "undetermined":
         return "Not known whether its output is the same."
     return f"Its output is {verdict.lossless}."
@@ -156,20 +158,24 @@ def _for_tasks(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
             if effect.speed == "faster":
                 best[effect.task] = max(best.get(effect.task, (0.0, "")), (effect.speedup, verdict.arm))
     ordered = [(task, *best[task]) for task in analysis.tasks if task in best]
-    tasks = [f"{numbers.ratio(speedup)} on {task} (with {arm})" for task, speedup, arm in ordered]
-    return f"Speculation is faster on some tasks, not on all together: {listed(tasks)}." if tasks else ""
+    if not ordered:
+        return ""
+    single = len({arm for *_, arm in ordered}) == 1
+    tasks = [f"{numbers.ratio(speedup)} on {task}{'' if single else f' with {arm}'}" for task, speedup, arm in ordered]
+    named = f" with {ordered[0][2]}" if single else ""
+    return f"Speculation is faster on some tasks, not on all together: {listed(tasks)}{named}."
 
 
-def _unknown(analysis: Analysis, drafted: Sequence[Verdict]) -> str:
-    """A sentence for a run in which no arm has an interval."""
+def _unknown(analysis: Analysis, drafted: Sequence[Verdict], *, stated: bool) -> str:
+    """A sentence for a run in which no arm has an interval; `stated`: how fast the best arm is was said."""
     timed = [row for row in drafted if row.attestation not in ("failed", "off") and row.speedup and not row.interval]
     if not timed:
         return "No conclusion: no arm could be compared with the baseline on equal terms."
     best = _by_speed(timed)[0]
     blocks = "One repetition is" if analysis.blocks == 1 else f"{analysis.blocks} repetitions are"
     few = f"{blocks} too few" if analysis.blocks < MIN_BLOCKS else "Too few blocks are complete"
-    speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
-    return f"{few} to conclude whether it pays; {speed}."
+    speed = "" if stated else f"; the best arm, {best.arm}, ran {numbers.ratio(best.speedup)}"
+    return f"{few} to conclude whether speculation pays{speed}."
 
 
 def _others(analysis: Analysis, rest: list[Verdict], verdicts: list[Verdict], *, stated: bool) -> str:
@@ -201,7 +207,7 @@ def _all_slower(analysis: Analysis, slower: list[Verdict], verdicts: list[Verdic
         return f"Speculation is slower: {_arms(slower, verdicts)}."
     best = _named(_by_speed(slower)[:1])
     if tried == 1:
-        return f"The one setting tried is slower: {best}."
+        return f"{_ONE_SLOWER}{best}."
     return f"{'Both' if tried == 2 else f'All {tried}'} settings tried are slower, the best {best}."
 
 
@@ -240,14 +246,13 @@ def null_control(analysis: Analysis) -> str | None:
     smallest = resolution(analysis)
     if smallest is None:
         return f"{who}, so {'it is' if len(inactive) == 1 else 'they are'} inactive and no speed-up is reported."
-    control = "a null control" if len(inactive) == 1 else "null controls"
-    return f"{who}: {control}; this run cannot resolve differences below ±{100 * smallest:.0f} %."
+    return f"{who}, so any difference is noise: this run cannot show one below ±{100 * smallest:.0f} %."
 
 
-def fidelity(analysis: Analysis, *, counted: bool = True) -> str:
-    """The verdicts on the output counted, violations that the headline lacks by name; of a sweep what was judged.
+def fidelity(analysis: Analysis, *, counted: bool = False) -> str:
+    """Whether every output is identical, violations that the headline lacks by name; of a sweep what was judged.
 
-    `counted`: also where they differ; otherwise that is left to the table.
+    `counted`: also how many arms have which verdict, where no table stands below.
     """
     synthetic = synthetic_arms(analysis.verdicts)
     verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic]
@@ -255,28 +260,29 @@ def fidelity(analysis: Analysis, *, counted: bool = True) -> str:
     if analysis.sweep is None or unjudged is None:
         uses = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'} synthetic acceptance"
         note = f"{uses}: their text is not a model's output." if synthetic else ""
-        counts = _counted(analysis, verdicts)
-        return f"{'' if counts.startswith('Output') and not counted else counts} {note}".strip()
+        return f"{_outputs(analysis, verdicts, counted=counted)} {note}".strip()
     unscored = {row.arm for row in analysis.sweep.levels if not row.judged}
     condition = "One request at a time" if any(row.overlapping for row in analysis.sweep.levels) else "At temperature 0"
-    assessed = _counted(analysis, [verdict for verdict in verdicts if verdict.arm not in unscored])
+    assessed = _outputs(analysis, [verdict for verdict in verdicts if verdict.arm not in unscored], counted=counted)
     unscored_verdicts = {
         word: [verdict.arm for verdict in verdicts if verdict.arm in unscored and verdict.lossless == word]
         for word in ("exact", "consistent with the target", "violation", "undetermined")
     }
     scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in unscored_verdicts.items() if arms)
     statement = assessed.replace("Every answer", f"{condition}, every answer")
-    return f"{statement} {sweep_words.not_judged(unjudged)}{f' So {scored}.' if assessed and scored else ''}".strip()
+    so = f" So {scored}." if unjudged.some_judged and scored else ""
+    return f"{statement} {sweep_words.not_judged(unjudged)}{so}".strip()
 
 
-def _counted(analysis: Analysis, verdicts: list[Verdict]) -> str:
+def _outputs(analysis: Analysis, verdicts: list[Verdict], *, counted: bool) -> str:
     kinds: dict[str, list[str]] = {}
     for verdict in verdicts:
         kinds.setdefault(verdict.lossless, []).append(verdict.arm)
     if kinds.keys() == {"identical"}:
         return "Every answer of every arm is identical to the baseline's."
     counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
-              for word, arms in kinds.items() if not damaged_arms(analysis).keys() >= set(arms)]  # fmt: skip
+              for word, arms in kinds.items()
+              if (counted or word == "violation") and not damaged_arms(analysis).keys() >= set(arms)]  # fmt: skip
     return f"Output: {', '.join(counts)}." if counts else ""
 
 
@@ -308,12 +314,17 @@ def sentences_of_sweep(analysis: Analysis) -> list[str]:
 
 
 def _groups(analysis: Analysis) -> Iterator[str]:
-    """What speculation does for each target."""
-    damaged = damaged_arms(analysis)
+    """What speculation does for each target; those with a single arm, and a slower one, share a sentence."""
+    damaged, slower = damaged_arms(analysis), dict[str, str]()
     for target in find_outcome(analysis).targets:
         of_target = [row for row in analysis.verdicts if analysis.compared[row.arm].baseline == target.baseline]
         sound = [row for row in of_target if row.arm not in damaged]
         name = outcome_words.target_name(target) or f"{target.baseline}: "
         sentences = _speculation(analysis, sound, brief=True).replace(" as without speculation", "")
-        lowered = sentences.startswith(("Speculation ", "The one ", "Both ", "All "))
+        if sentences.startswith(_ONE_SLOWER):
+            slower[name.removesuffix(": ")] = numbers.ratio(of_target[0].speedup)
+            continue
+        lowered = sentences.startswith(("Speculation ", "Both ", "All "))
         yield f"{name}{sentences[:1].lower() if lowered else sentences[:1]}{sentences[1:]}"
+    if slower:
+        yield f"{listed(slower)}: {_ONE_SLOWER[0].lower()}{_ONE_SLOWER[1:]}{listed(slower.values())}."

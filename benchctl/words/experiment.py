@@ -20,10 +20,10 @@ _EXPERIMENTS: dict[ExperimentKind, str] = {
     "power": "Check the output of {arms} on more prompts: a fault would be noticed {power:.0f} times in 100; about "
     "{prompts:,} prompts are needed.",
     "enough prompts": "Measure at least {enough} prompts, or your own: {arms} is faster on these {prompts}.",
-    "more prompts": "Measure more prompts, or your own: {arms} is faster on these, and on others like them it is open.",
-    "blocks of an arm": "Repeat {arms} alone: of what is undecided it is the most likely to be shown faster.",
+    "more prompts": "Measure more prompts, or your own: {arms} is faster on these; for others that is not known.",
+    "blocks of an arm": "Measure more repetitions of {arms}: undecided so far, and the most likely to be faster.",
     "depth": "Try depth {depth} of {type}: {predicted} is predicted {basis}.",
-    "your prompts": "These results depend on the prompts: try yours.",
+    "your prompts": "Try your own prompts: the results depend on them.",
     "repeating prompts": "Try prompts whose answers repeat their input (editing, summarising): there n-grams help.",
     "copying": "Try {type}, a drafter that costs next to nothing: {slower}.",
 }

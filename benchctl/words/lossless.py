@@ -290,7 +290,8 @@ def _differing(values: dict[str, Any], _: Losslessness) -> str:
     if near == differing:
         weight = ", each first at a near-tie that the target's own noise may have decided"
     elif damage:
-        weight = f"; {damage} of them not explained by that noise" + (f", and {near} near-ties" if near else "")
+        weight = f"; the target's numeric noise does not explain {damage} of them"
+        weight += f", and {near} are near-ties" if near else ""
     elif near:
         weight = f", {near} of them near-ties"
     open_prompts = f"; {values['undetermined']} could not be determined" if values["undetermined"] else ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.warnings import NOTED
+from benchctl.text import plural
 from benchctl.words import warnings
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ _GRAVE = {
     *("changed-evidence", "changed-scores", "damaged-records", "contradicted-count"),
     *("baseline-speculates", "preflight-failed", "dead-drafter"),
 }
+
+_MOST_NAMED = 2
+"""Kinds of warnings that a line names, of the first also where: they are in the order of `words/warnings.toml`."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,20 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
         key = (warning.id, warnings.why(warning), warnings.todo(warning), observed if warning.id == NOTED else "")
         groups.setdefault(key, []).append((warning.where, observed))
     return [WarningGroup(*key[:3], observations) for key, observations in groups.items()]
+
+
+def counted(groups: Sequence[WarningGroup]) -> str:
+    """How many warnings there are and of which kind, the most serious first; empty where there is none."""
+    notes = sum(group.id == NOTED for group in groups)
+    named = [group for group in groups if group.id != NOTED]
+    kinds = [group.id.replace("-", " ") for group in named[:_MOST_NAMED]]
+    kinds[:1] = [f"{kind} ({named[0].observations[0][0]})" for kind in kinds[:1]]
+    kinds += [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    kinds += [f"{notes} from before the run"] if notes and named else []
+    count = f"{len(groups)} {plural(len(groups), 'warning')}"
+    if not named:
+        return f"{count} from before the run (see -v)." if groups else ""
+    return f"{count} (see -v): {', '.join(kinds)}."
 
 
 def notices(run: RunData, analysis: Analysis) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchctl.analysis.advice import compared_prompts
 from benchctl.analysis.outcome import ANSWER_TOKENS, Felt, Outcome, Setting, TargetOutcome, TaskEffect, task_effects
 from benchctl.analysis.scope import by_condition
-from benchctl.text import listed, plural
+from benchctl.text import listed
 from benchctl.words import numbers
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 REPEAT = "repeat on a quiet one first"
 _CLOSE_TO_ONE = 0.03
+_NOTABLE = 2**20
+"""Fewer bytes of memory are no difference."""
 _COMPONENTS = {"gpu": "GPU", "soc": "SoC"}
 """Measured components of energy whose names are abbreviations."""
 _MOST_OTHERS = 4
@@ -33,14 +35,12 @@ def fastest(outcome: Outcome, analysis: Analysis) -> str:
     name, speedup = setting_name(setting, analysis), ""
     if setting.speculates and len(outcome.targets) == 1:
         speedup = f", {gain(analysis, setting.arm)}"
-    group = next(row for row in outcome.targets if setting.arm in (row.baseline, *row.faster))
-    unshown = [arm for arm in group.open if not setting.speculates]
-    undecided = all(row.interval is None for row in analysis.verdicts)
-    shown = "Fastest in this run" if undecided else "Fastest shown" if unshown else "Fastest"
+    group = next(row for row in outcome.targets if setting.arm in (row.baseline, *row.faster, *row.open))
+    nothing_shown = all(row.interval is None for row in analysis.verdicts)
+    unshown = [] if setting.speculates or nothing_shown else group.open
+    shown = "Fastest in this run" if nothing_shown else "Fastest shown" if unshown else "Fastest"
     rival = " (answer quality not compared)" if len(outcome.targets) > 1 else ""
-    rival += (
-        f"; whether {listed(unshown[:3])} {plural(len(unshown[:3]), 'is', 'are')} faster is open" if unshown else ""
-    )
+    rival += f"; {listed(unshown[:3])} may be faster" if unshown else ""
     close = [f"{setting_name(row, analysis)}, {numbers.rate(row.rate)}" for row in outcome.close]
     rival = f"{rival}{f'; about as fast: {listed(close)}' if close else ''}"
     return f"{shown}: {name}, {numbers.rate(setting.rate)} tok/s{rival}{speedup}. {machine(outcome)}".strip()
@@ -52,7 +52,7 @@ def gain(analysis: Analysis, arm: str) -> str:
     ends = f" ({numbers.between(verdict.interval)}, 95 %)" if verdict.interval else ""
     tasks = by_task(task_effects(analysis, arm))
     prompts, drafted = compared_prompts(analysis, arm)
-    few = f"; it proposed something in only {drafted} of {prompts} prompts" if drafted < prompts else ""
+    few = f"; it drafted in only {drafted} of {prompts} prompts" if drafted < prompts else ""
     return f"{numbers.ratio(verdict.speedup)} as fast as without speculation{ends}{f': {tasks}' if tasks else ''}{few}"
 
 
@@ -81,7 +81,7 @@ def _labelled(labels: Mapping[str, str]) -> str:
 
 
 def by_task(effects: list[TaskEffect]) -> str:
-    """Return on which tasks an arm is faster or slower: `1.78× on editing, no clear difference elsewhere`."""
+    """Return on which tasks an arm is faster or slower: `1.78× on editing, no clear difference on chat and code`."""
     clear = sorted((row for row in effects if row.speed != "undecided"), key=lambda row: -row.speedup)
     if len(clear) > _MOST_TASKS and len(clear) == len(effects):
         best, worst = clear[0], clear[-1]
@@ -89,8 +89,8 @@ def by_task(effects: list[TaskEffect]) -> str:
     parts = [f"{numbers.ratio(row.speedup)} on {row.task}" for row in clear]
     undecided = [row.task for row in effects if row.speed == "undecided"]
     if parts and undecided:
-        where = f"on {undecided[0]}" if len(undecided) == 1 else "elsewhere"
-        parts.append(f"no clear difference {where}")
+        several = len(undecided) > _MOST_TASKS
+        parts.append(f"no clear difference on {f'{len(undecided)} other tasks' if several else listed(undecided)}")
     return ", ".join(parts)
 
 
@@ -103,14 +103,13 @@ def felt(outcome: Outcome, analysis: Analysis) -> str:
     if not outcome.felt:
         return ""
     best, *others = outcome.felt
-    requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request is not None]
-    request = f"whole request {numbers.ratio(best.request)} as fast " if best.request is not None else ""
+    faster = {arm for target in outcome.targets for arm in target.faster}
+    requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request and row.arm in faster]
     rest = f" ({', '.join(requests[:_MOST_OTHERS])})" if requests else ""
-    measured = ", ".join([f"{request}with {best.arm}{rest}", *_details(best)])
-    scope = _scope(analysis)
-    answers = _lengths("answers", scope.answer_tokens if scope else None)
-    sentences = [f"Measured{f' ({answers})' if answers else ''}: {measured}.", _projected(best, outcome)]
-    return " ".join(filter(None, [*sentences, conditions(scope)]))
+    request = [f"whole request {numbers.ratio(best.request)} as fast{rest}"] if best.request is not None else []
+    details = ", ".join([*request, *_details(best)])
+    measured = f"Measured with {best.arm}: {details}." if details else ""
+    return " ".join(filter(None, [measured, _projected(best, outcome), conditions(_scope(analysis))]))
 
 
 def _projected(row: Felt, outcome: Outcome) -> str:
@@ -118,12 +117,10 @@ def _projected(row: Felt, outcome: Outcome) -> str:
     parts, setting = [], outcome.fastest
     if row.answer_s is not None:
         without, with_arm = row.answer_s
-        times = f"{numbers.seconds(with_arm)}, not {numbers.seconds(without)}"
-        parts.append(f"{numbers.ratio(without / with_arm)} as fast with {row.arm} ({times})")
+        parts.append(f"{numbers.seconds(with_arm)}, without it {numbers.seconds(without)}")
     if setting and not setting.speculates and len(outcome.targets) > 1 and setting.answer_s is not None:
-        name = _labelled(setting.labels) or setting.arm
-        parts.append(f"{name} without speculation {numbers.seconds(setting.answer_s)}")
-    return f"Projected ({ANSWER_TOKENS} tokens): {'; '.join(parts)}." if parts else ""
+        parts.append(f"with {_labelled(setting.labels) or setting.arm} alone {numbers.seconds(setting.answer_s)}")
+    return f"{ANSWER_TOKENS} tokens (projected) take {', '.join(parts)}." if parts else ""
 
 
 def _details(row: Felt) -> Iterator[str]:
@@ -131,8 +128,9 @@ def _details(row: Felt) -> Iterator[str]:
         close = "no later" if row.first_token <= 1 else "about as early"
         yield f"first token {_changed(row.first_token, 'sooner', 'later') or close}"
     if row.memory_added is not None:
-        left = f" ({numbers.size(row.memory_left)} still free)" if row.memory_left is not None else ""
-        yield f"{'GPU memory' if row.on_device else 'RAM'} +{numbers.size(max(0, row.memory_added))}{left}"
+        left = f" ({numbers.size(row.memory_left)} free)" if row.memory_left is not None else ""
+        added = f"+{numbers.size(row.memory_added)}" if row.memory_added >= _NOTABLE else "as before"
+        yield f"{'GPU memory' if row.on_device else 'RAM'} {added}{left}"
     if row.energy is not None:
         parts = listed([_COMPONENTS.get(name, name) for name in row.energy_of])
         change = _changed(row.energy, "less", "more") or "about the same"
@@ -157,7 +155,8 @@ def conditions(scope: Scope | None) -> str:
     """Return for which prompts, load and temperature the numbers hold; empty where several conditions ran."""
     if scope is None:
         return ""
-    parts = [_lengths("prompts", scope.prompt_tokens)]
+    prompts, answers = _lengths(scope.prompt_tokens), _lengths(scope.answer_tokens)
+    parts = [f"prompts of {prompts} tokens" if prompts else "", f"answers of {answers}" if answers else ""]
     if scope.concurrency is not None:
         parts.append("one at a time" if scope.concurrency == 1 else f"{scope.concurrency} at a time")
     if scope.temperature is not None:
@@ -166,8 +165,8 @@ def conditions(scope: Scope | None) -> str:
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def _lengths(subject: str, size: Range | None) -> str:
+def _lengths(size: Range | None) -> str:
     if size is None:
         return ""
     low, high = size
-    return f"{subject} of {f'{low:,}' if low == high else f'{low:,} to {high:,}'} tokens"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -35,12 +35,11 @@ def scope_sentence(scope: Scope, identical: Losslessness | None = None) -> str:
         f"prompt cache {'not reported' if scope.prompt_cache is None else 'on' if scope.prompt_cache else 'off'}",
         "first turn" if scope.turn == 1 else f"{scope.turn} turns",
     ]  # fmt: skip
-    if identical is not None and identical.differing_limit is not None:
-        limit = (
-            f"on new prompts like these, an identical arm differs on at most {100 * identical.differing_limit:.2g} %"
-        )
-        parts.append(f"{limit} (95 %; {_power(identical)})")
-    return f"Scope: {', '.join(parts)}."
+    covered = f"Scope: {', '.join(parts)}."
+    if identical is None or identical.differing_limit is None:
+        return covered
+    limit = f"At most {100 * identical.differing_limit:.2g} % of new prompts like these get another answer"
+    return f"{covered} {limit} from an identical arm (95 %; {_power(identical)})."
 
 
 def _power(identical: Losslessness) -> str:

@@ -8,7 +8,6 @@ from benchctl.analysis.reference_lengths import reference_lengths
 from benchctl.analysis.results import ALL_TASKS, BreakEvenReach, SpeedDoubt, open_for_others
 from benchctl.text import at_most_percent, listed, percent, plural
 from benchctl.words import numbers
-from benchctl.words.scope import scope_sentence
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, NoDraft, Verdict
@@ -41,7 +40,7 @@ _BREAK_EVEN: dict[BreakEvenReach, str] = {
 
 
 def conclusion(analysis: Analysis, verdict: Verdict) -> str:
-    """Return what is concluded of an arm's speed and of its output, with the scope of the latter."""
+    """Return what is concluded of an arm's speed and of its output; the scope of the latter is a line for all arms."""
     if verdict.reason == "distrusted":
         return f"Neither its speed nor whether its output is the target's own is known. {verdict.refusal}"
     lossless = next(row for row in analysis.losslessness if row.arm == verdict.arm)
@@ -49,7 +48,7 @@ def conclusion(analysis: Analysis, verdict: Verdict) -> str:
     if verdict.not_shown:
         names = " and ".join(verdict.not_shown)
         parts.append(f"Not verified: the endpoint does not show whether it speculated ({names}).")
-    parts.append(_output(lossless).strip())
+    parts.append(_output(lossless))
     if verdict.selected:
         arms = f"It is the fastest of {verdict.selected_of} arms, so its value is selected"
         parts.append(f"{arms}: expect somewhat less of a new run.")
@@ -93,15 +92,14 @@ def contrary(pooled: float | None, median: float | None) -> str | None:
 
 
 def _output(lossless: Losslessness) -> str:
-    """Return the verdict on the output with its scope."""
-    scope = scope_sentence(lossless.scope, lossless) if lossless.scope else ""
+    """Return the verdict on the output."""
     if lossless.verdict == "identical":
         prompts = len(lossless.comparisons)
-        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}. {scope}"
+        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
     reason = f"{lossless.reason[0].lower()}{lossless.reason[1:]}"
     if lossless.verdict == "not judged":
         return f"Whether its output is the target's own is not assessed: {reason.partition(';')[0]}."
-    return f"{_OUTPUT[lossless.verdict]}: {reason} {scope}".strip()
+    return f"{_OUTPUT[lossless.verdict]}: {reason}"
 
 
 def explanation(analysis: Analysis, verdict: Verdict) -> str:
@@ -131,11 +129,12 @@ def _round(verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:
     link = "but" if verdict.speed == "slower" else "and"
     steps, tokens = 1 + (cost.overhead or 0.0), accepted.acceptance_length or 0.0
     even = f" {_BREAK_EVEN[verdict.break_even].format(depth=cost.depth)}" if verdict.break_even else ""
-    priced = f"{link} a round takes as long as {steps:.1f} tokens without speculation and yields {tokens:.1f}.{even}"
+    price = f"as long as {steps:.1f} tokens without speculation"
+    priced = f"{link} a round (draft and verify) takes {price} and yields {tokens:.1f}.{even}"
     if cost.hindsight is None:
         return priced
     best = numbers.ratio(cost.hindsight)
-    return f"{priced} Without the time of drafting what was rejected it would run {best}."
+    return f"{priced} Had rejected tokens taken no time to draft, it would run {best}."
 
 
 def _published(analysis: Analysis, verdict: Verdict, accepted: Acceptance, cost: Cost) -> str:

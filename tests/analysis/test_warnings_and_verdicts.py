@@ -60,7 +60,7 @@ def test_a_baseline_that_slows_down_within_a_block_is_drift(
         if warning.id == "drift"
     ]
     assert [(warning.where, seen(warning)) for warning in drift] == [
-        ("block 1, baseline", "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts.")
+        ("block 1, baseline", "The baseline went from 9.5 to 5.5 tok/s (-42 %) between its first and last prompts.")
     ]
 
 
@@ -271,7 +271,7 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     assert verdict.speed == "faster" and verdict.like_these is not None
     assert not verdict.like_these.excludes_one
     sentence = headline(analysis)
-    assert "That holds for these 6 prompts" in sentence and "proposed something in only 1 of 6 prompts" in sentence
+    assert "The gain holds for these 6 prompts" in sentence and "it drafted in only 1 of 6 prompts" in sentence
     assert "at least 12" in sentence
 
 

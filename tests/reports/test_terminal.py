@@ -72,7 +72,7 @@ def test_bars_without_intervals_explain_none(analysis: Analysis) -> None:
 def test_six_arms_are_one_screen(analysis: Analysis) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     print_summary(console, analysis, "results/a/b")
-    print_decision(console, analysis, "reports/a/b/index.html")
+    print_decision(console, analysis)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert len(lines) <= 26, "24, the failed cell and the null control"
@@ -115,7 +115,8 @@ def test_the_interval_is_the_one_that_decides(analysis: Analysis) -> None:
 def test_warnings_are_counted_and_shown_on_request(analysis: Analysis) -> None:
     kinds = [analysis.warnings[0].model_copy(update={"id": f"kind-{number}"}) for number in range(7)]
     many = analysis.model_copy(update={"warnings": kinds})
-    assert "7 warnings" in printed(many, 80)
+    place = analysis.warnings[0].where
+    assert f"7 warnings (see -v): kind 0 ({place}), kind 1, 5 more." in printed(many, 200)
     assert printed(many, 80, verbose=True).count(analysis.warnings[0].where) >= 7
 
 

@@ -96,7 +96,10 @@ def test_a_control_reads_as_a_sentence() -> None:
     ("values", "text"),
     [
         ({"near_ties": 3}, "3 of 9 prompts got another answer than from the target alone, each first at a near-tie"),
-        ({"violations": 2, "near_ties": 1}, "alone; 2 of them not explained by that noise, and 1 near-ties."),
+        (
+            {"violations": 2, "near_ties": 1},
+            "alone; the target's numeric noise does not explain 2 of them, and 1 are near-ties.",
+        ),
         (
             {"undetermined": 4},
             "3 of 9 prompts got another answer than from the target alone; 4 could not be determined.",

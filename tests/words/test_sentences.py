@@ -139,9 +139,10 @@ def test_a_speed_is_explained(analysis: Analysis, reason: str, sentence: str) ->
 @pytest.mark.parametrize(
     ("speed", "break_even", "end"),
     [
-        ("slower", None, "but a round takes as long as 3.2 tokens without speculation and yields 2.5."),
-        ("faster", "every", "and a round takes as long as 3.2 tokens without speculation and yields 2.5. At this "
-         "cost every acceptance pays."),
+        ("slower", None, "but a round (draft and verify) takes as long as 3.2 tokens without speculation and yields "
+         "2.5."),
+        ("faster", "every", "and a round (draft and verify) takes as long as 3.2 tokens without speculation and yields "
+         "2.5. At this cost every acceptance pays."),
         ("slower", "none", "yields 2.5. At this cost no acceptance would pay."),
         ("slower", "nearly every", "For depth 4 to pay at this cost, nearly every draft token would have to be "
          "accepted."),
@@ -192,9 +193,9 @@ ACTIONS: list[tuple[str, Advice, list[Advice], str]] = [
      "For all tasks together no arm is advised. By task it is spec_d4 for code."),
     ("nothing drafted", row_of(arm=None), [], "Nothing was drafted: run the target alone."),
     ("none is sound", row_of(arm=None), [],
-     "Run the target alone: every arm that drafted is lossy by design or damages the output."),
+     "Run the target alone: every arm that drafted damages the output, or is lossy by design."),
     ("not shown to draft", row_of(arm=None), [],
-     "No advice: it is not shown that a and b speculated; the difference may have any other cause."),
+     "No advice: it is not shown that a and b speculated; the difference may have another cause."),
     ("output not known", row_of(arm=None), [],
      "Run the target alone until it is known whether the faster arms' output is the target's own."),
     ("do not speculate", row_of(arm=None), [], "Do not speculate: run the target alone."),
@@ -255,9 +256,9 @@ EXPERIMENTS: list[tuple[dict[str, Any], str]] = [
     ({"kind": "enough prompts", "arms": ["a"], "prompts": 4, "prompts_file": "your-prompts.jsonl"},
      f"Measure at least 12 prompts, or your own: a is faster on these 4.{YOURS}"),
     ({"kind": "more prompts", "arms": ["a"], "prompts_file": "your-prompts.jsonl"},
-     f"Measure more prompts, or your own: a is faster on these, and on others like them it is open.{YOURS}"),
+     f"Measure more prompts, or your own: a is faster on these; for others that is not known.{YOURS}"),
     ({"kind": "blocks of an arm", "arms": ["a"]},
-     "Repeat a alone: of what is undecided it is the most likely to be shown faster."),
+     "Measure more repetitions of a: undecided so far, and the most likely to be faster."),
     ({"kind": "depth", "depth": 10, "type": "draft-simple", "predicted": 3.43},
      "Try depth 10 of draft-simple: 3.43× is predicted from the others, unless that width runs another kernel."),
     ({"kind": "copying", "type": "ngram-mod", "all_slower": True},
@@ -325,7 +326,7 @@ WARNINGS: list[tuple[str, str, dict[str, Any], str]] = [
     ("contradicted-count", "count", {"reason": "the usage differs", "records": MANY, "tokens": 7},
      f"The usage differs: {NAMED}; the first counts 7 tokens."),
     ("token-ids-withheld", "withheld for a reason", {"records": MANY, "reason": "broken UTF-8"},
-     f"{NAMED} (broken UTF-8)."),
+     f"No complete list of token ids in {NAMED}: broken UTF-8."),
     ("first-event", "limit", {"unrated": 6, "answers": 18, "limit": 201.0},
      "6 of 18 answers have no decode rate; it is at least 201.0 tok/s (median)."),
     ("few-blocks", "one", {"blocks": 1}, "One block: no interval between runs."),
@@ -339,7 +340,7 @@ WARNINGS: list[tuple[str, str, dict[str, Any], str]] = [
     ("repeated-prompts", "acceptance", {"new": 0.25, "new_rate": None, "repeated": 0.875, "repeated_rate": 12.345},
      "Accepted: 25.0 % where a prompt was new, 87.5 % at 12.3 tok/s where it was repeated."),
     ("drift", "drift", {"before": 9.5, "after": 5.5, "percent": -42.1},
-     "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts."),
+     "The baseline went from 9.5 to 5.5 tok/s (-42 %) between its first and last prompts."),
     ("throttling", "gpu", {"cells": 1, "worst": "block 1, a", "value": 0.12},
      "Heat slowed the GPU in 1 cell, most in block 1, a: 12 % of the time."),
     ("swapping", "disk", {"cells": 3, "worst": "block 1, a", "value": 1234},

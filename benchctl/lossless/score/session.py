@@ -178,7 +178,7 @@ def _scored(target: Target, outputs: OutputComparison, request: Request) -> Veri
     """Score a run's divergences that are not scored yet, then whole answers, and judge it."""
     session, evidence, failure = ScoringSession(target, outputs.stored.scores), outputs.stored, None
     budget_s = session.budget_s(request.budget_min)
-    with shown_steps("Replaying", quiet=request.quiet) as show:
+    with shown_steps("Replaying answers on the target alone", quiet=request.quiet) as show:
         taken_s = replay_run(session, outputs.steps, show, budget_s)
     budget_s = max(LEAST_S if request.budget_min is None else 0.0, budget_s - taken_s)
     evidence = replace(evidence, scores=session.scores, noise={})

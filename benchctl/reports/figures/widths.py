@@ -38,8 +38,8 @@ def draw_curve(curve: Sequence[UnitCost]) -> Figure | None:
     for number, edge in enumerate(edges(timed)):
         name = "fall" if edge.kind == "fall" else "cliff"
         axes.axvline(edge.width - 0.5, color=style.SOFT, linewidth=0.8, linestyle="--")
-        axes.text(edge.width, highest * (1.16 - 0.09 * (number % 2)), f"{name} at {edge.width}: depth {edge.depth}",
-                  fontsize=8, color=style.INK)  # fmt: skip
+        label = f"{name} at {edge.width} tokens: best depth {edge.depth}"
+        axes.text(edge.width, highest * (1.16 - 0.09 * (number % 2)), label, fontsize=8, color=style.INK)
     axes.set_xlim(0, 1.12 * timed[-1].width)
     axes.set_ylim(0, 1.28 * highest)
     axes.grid()

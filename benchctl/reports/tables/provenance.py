@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -50,8 +51,8 @@ def _leaf(name: str, value: object) -> tuple[str, str]:
 
 
 def glance(manifest: Manifest) -> list[Fact]:
-    """What ran, in four lines: models with their quantization, engine build, hardware."""
-    machine = manifest.machine
+    """What ran, in a few lines: models with their quantization, engine build, hardware."""
+    machine, setups = manifest.machine, _setups(manifest)
     memory = machine.get("memory_bytes")
     hardware = [
         str(machine.get("cpu") or "processor not known"),
@@ -59,15 +60,46 @@ def glance(manifest: Manifest) -> list[Fact]:
         f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
         *cards(machine),
     ]
-    setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
-    facts = dict.fromkeys(
-        [
-            *(("target", _model_line(setup.target)) for setup in setups),
-            *(("draft", _model_line(setup.draft)) for setup in setups if setup.draft is not None),
-            *(("engine", _engine_line(setup.engine)) for setup in setups),
-        ]
-    )
-    return [*facts, ("hardware", ", ".join(filter(None, hardware)))]
+    return [
+        *(("target", line) for line in _models(setup.target for setup in setups)),
+        *(("draft", line) for line in _models(setup.draft for setup in setups if setup.draft is not None)),
+        *(("engine", line) for line in _engines(manifest)),
+        ("hardware", ", ".join(filter(None, hardware))),
+    ]
+
+
+def short_names(manifest: Manifest) -> tuple[str, str]:
+    """Return the engines with their builds, and the models; a model's type of weights where its name lacks it."""
+
+    def named(models: Iterable[ModelIdentity]) -> str:
+        types: dict[str, set[str | None]] = {}
+        for model in models:
+            name = model.source.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
+            types.setdefault(name, set()).add(weights_of(model.facts))
+        return ", ".join(
+            f"{name} ({kind})" if len(kinds) == 1 and (kind := next(iter(kinds))) and kind not in name.lower() else name
+            for name, kinds in types.items()
+        )
+
+    setups = _setups(manifest)
+    drafts = named(setup.draft for setup in setups if setup.draft is not None)
+    engines = re.sub(r"\(build \S+, commit (\w+)\)", r"(\1)", ", ".join(_engines(manifest)))
+    return engines, f"{named(setup.target for setup in setups)}{f' with {drafts}' if drafts else ''}"
+
+
+def _setups(manifest: Manifest) -> Sequence[Manifest | SetupIdentity]:
+    return manifest.setups or [manifest]
+
+
+def _engines(manifest: Manifest) -> list[str]:
+    """Each engine with its build, once."""
+    return list(dict.fromkeys(engine_line(setup.engine) for setup in _setups(manifest)))
+
+
+def engine_line(engine: EngineIdentity) -> str:
+    """Return an engine's kind, once, and its build."""
+    version = (engine.version or engine.build or "(build not reported)").removeprefix("version: ")
+    return version if version.lower().startswith(engine.kind) else f"{engine.kind} {version}"
 
 
 def cards(machine: Mapping[str, Any]) -> list[str]:
@@ -89,10 +121,6 @@ def _card(device: object, setting: object) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _engine_line(engine: EngineIdentity) -> str:
-    return f"{engine.kind}, {engine.version or engine.build or 'build not reported'}"
-
-
 FLOATS = ("f32", "f16", "bf16")
 
 
@@ -104,12 +132,15 @@ def weights_of(facts: Mapping[str, Any]) -> str | None:
     return largest if largest is not None and (name in (None, *FLOATS) or largest in FLOATS) else name
 
 
-def _model_line(model: ModelIdentity) -> str:
-    facts = model.facts
-    weights = weights_of(facts)
-    bits = facts.get("bits_per_weight")
-    parts = [model.source, str(weights or "quantization not reported"), f"{bits:g} bits per weight" if bits else ""]
-    return ", ".join(filter(None, parts))
+def _models(models: Iterable[ModelIdentity]) -> list[str]:
+    """A line a source: its name, and each type of weights that it was run with."""
+    types: dict[str, list[str]] = {}
+    for model in models:
+        bits = model.facts.get("bits_per_weight")
+        weights = weights_of(model.facts) or "quantization not reported"
+        line = f"{weights}, {bits:.3g} bits per weight" if bits else weights
+        types[model.source] = list(dict.fromkeys([*types.get(model.source, []), line]))
+    return [f"{source}, {'; '.join(lines)}" for source, lines in types.items()]
 
 
 def run_facts(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> list[Fact]:
