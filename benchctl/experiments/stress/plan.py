@@ -230,5 +230,10 @@ class Planner:
         return Turn(text=text[start : start + length] + "\nSummarise this.")
 
     @property
+    def _smallest(self) -> bool:
+        """Whether the pair is so slow that a scenario gets no more than what shows its cause."""
+        return self._size < 0.1
+
+    @property
     def _tokens(self) -> int:
         return 32 if self._size > 0.5 else 24 if self._size > 0.15 else 16

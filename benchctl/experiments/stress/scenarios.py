@@ -39,7 +39,7 @@ class Scenarios(Planner):
 
     def canary(self) -> Iterator[ProcessPlan]:
         """Yield the same prompts before and after others, in one process; every third ends a conversation."""
-        prompts = [self._prompt(i) for i in range(self._scaled(24, 4))]
+        prompts = [self._prompt(i) for i in range(self._scaled(24, 2))]
         cut = {i: self._request("canary", [self._part(i, COPIED)], CUT, f"cut {i}") for i in range(1, len(prompts), 3)}
         prompts = [self._asked_again(cut[i]) if i in cut else prompt for i, prompt in enumerate(prompts)]
 
@@ -99,7 +99,7 @@ class Scenarios(Planner):
             rng = random.Random(f"{self._seed} crowd {number}")  # noqa: S311 - a plan, no secret
             slots = rng.sample(range(CLIENTS), CLIENTS)
             first_use = [self._request("crowd", [Turn(text="Hello.")], 4, slot=slot) for slot in slots]
-            drawn = rng.sample(range(min(60, len(self._material.load))), self._scaled(6, 3))
+            drawn = rng.sample(range(min(60, len(self._material.load))), self._scaled(6, 2 if self._smallest else 3))
             cut = self._request("crowd", [self._part(number, COPIED)], CUT)
             asked = [(self._asked_again(cut), 3 * self._tokens, f"conversation {number}")]
             for i in drawn[1:]:
@@ -119,7 +119,7 @@ class Scenarios(Planner):
             for _ in range(2 if self._size > 0.3 else 1):
                 mixed: list[Request] = []
                 for place in rng.sample(places, len(places)):
-                    mixed += [answer(place), *short(6)]
+                    mixed += [answer(place), *short(3 if self._smallest else 6)]
                 mixed.insert(rng.randrange(len(mixed)), self._request("crowd", [self._part(number, 900)], 8))
                 crowds.append(Wave(requests=tuple(mixed), clients=CLIENTS))
             yield ProcessPlan(scenario="crowd", name=f"crowd {number + 1}", waves=(alone, *crowds))
@@ -129,7 +129,8 @@ class Scenarios(Planner):
         rng = random.Random(f"{self._seed} sessions")  # noqa: S311 - a plan, no secret
         turns = range(self._scaled(5, 2))
         rest = len(turns) * (self._tokens + 2 * MARGIN)
-        histories = {i: [*self._opening(i, rest)] for i in range(self._scaled(4, 2))}
+        openings = [1, 3] if self._smallest else range(self._scaled(4, 2))  # those of odd numbers are short
+        histories = {i: [*self._opening(i, rest)] for i in openings}
         waves, clean = [], []
         for turn in turns:
             requests = []
