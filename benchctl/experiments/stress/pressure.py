@@ -72,11 +72,14 @@ class PressureScenarios(Planner):
         yield ProcessPlan(scenario="small cache", name="small cache", waves=(alone, crowd), cells=cells)
 
     def preemption(self) -> Iterator[ProcessPlan]:
-        """Yield prompts alone and several at a time in a cache that has room for two prompts, but not their answers."""
+        """Yield prompts alone and several at a time in a cache that has room for two prompts, but not their answers.
+
+        An answer goes on past its end, so that none is too short for that.
+        """
         length, tokens = 600, 3 * self._tokens
         prompts = range(self._scaled(6, 4))
         requests = [
-            self._request("preemption", [self._part(i, length)], tokens, f"prompt {i}")
+            self._request("preemption", [self._part(i, length)], tokens, f"prompt {i}", to_the_limit=True)
             for _ in range(3)
             for i in prompts
         ]

@@ -66,9 +66,9 @@ class Scenarios(Planner):
                 return self._request("cache", turns, tokens, f"{unit} {i}", **more)
 
             first = ask("prompt", prompt)
-            cut = ask("cut", prompt, CUT)
+            cut = ask("cut", [self._part(i, COPIED)], CUT)
             answered = Turn(role="assistant", answer_of=first.id)
-            longer = self._asked_again(cut) if i % 2 else (*prompt, answered, self._load(i + 1))
+            longer = (*prompt, answered, self._load(i + 1)) if i % 2 else self._asked_again(cut)
             variants: list[tuple[str, tuple[Turn, ...], dict[str, Any]]] = [
                 ("branch", self._branch(prompt, i), {}),
                 ("prompt", prompt, {}),

@@ -103,7 +103,7 @@ def test_some_cached_prompts_are_longer_than_two_blocks_of_a_cache() -> None:
         lengths = {len(request.turns[0].text) for request in plan(0.15).of(scenario)}
         assert min(lengths) < 100 and max(lengths) > 1200 == PASSAGE
         narrow = make_plan([scenario], 1, 0.15, replace(MATERIAL, context=150)).of(scenario)
-        assert max(len(request.turns[0].text) for request in narrow) < 100, "there is no room for a passage"
+        assert max(len(request.turns[0].text) for request in narrow) < PASSAGE / 3, "there is no room for a passage"
 
 
 def test_what_a_request_of_pressure_asks_for() -> None:
@@ -150,13 +150,12 @@ def test_a_slow_arm_gets_a_smaller_plan_in_which_every_scenario_has_its_turn() -
 def test_lookups_have_something_to_copy_that_goes_on_otherwise() -> None:
     """Its answer is cut after a few tokens, then the same is asked again."""
     for size in SIZES:
-        for scenario in ("canary", "crowd", "constraint"):
+        for scenario in ("canary", "cache", "crowd", "constraint"):
             requests = {request.id: request for request in plan(size).of(scenario)}
-            again = [turns for request in requests.values() if len(turns := request.turns) > 1]
+            long = [turns for request in requests.values() if len(turns := request.turns) > 1]
+            again = [turns for turns in long if turns[-3].text == turns[-1].text]
             assert again, (scenario, size)
-            for *_, asked, answered, last in again:
-                assert asked.text == last.text
-                assert requests[answered.answer_of or ""].tokens == CUT
+            assert all(requests[turns[-2].answer_of or ""].tokens == CUT for turns in again)
 
 
 def test_what_is_not_needed_goes() -> None:
