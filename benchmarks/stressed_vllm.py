@@ -1,17 +1,18 @@
 """What `benchctl verify-stress` shows of vLLM on a CPU, on the bundled transformer and on the bundled hybrid.
 
-    benchctl verify-stress recipes/vllm-control.yaml --only cache --budget 15m --set engine.threads=1 -o FOLDER
-    benchctl verify-stress recipes/vllm-hybrid.yaml --only canary --budget 15m --set engine.threads=1 \\
+    benchctl verify-stress recipes/vllm-control.yaml --budget 22m --set engine.threads=1 -o FOLDER
+    benchctl verify-stress recipes/vllm-hybrid.yaml --budget 18m --set engine.threads=1 \\
         --set engine.prefix_caching=false -o FOLDER      # with its prefix cache on, this vLLM ends
     python -m benchmarks.stressed_vllm FOLDER/*/stress/*
 
-Every start of vLLM takes up to a minute, so each scenario may be a test of its own. The verdicts of these stored tests
-are computed again and kept in `results/stressed_vllm.json`; of a scenario that was run again the last one stands.
+The verdicts of these stored tests are computed again and kept in `results/stressed_vllm.json`, with the seconds that
+each took; of a scenario that was run again the last one stands.
 """
 
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 
 from benchctl.experiments.stress.judge import judge_stress
@@ -28,6 +29,8 @@ def main() -> None:
     for folder in sorted(map(Path, sys.argv[1:]), key=lambda path: path.name):
         test = read_stress(folder)
         find_divergences(test)
+        begun, ended = (datetime.fromisoformat(str(at)) for at in (test.manifest.created_at, test.manifest.finished_at))
+        seconds = round((ended - begun).total_seconds())
         for result in judge_stress(test):
             if not result.exercised.requests:
                 continue
@@ -37,6 +40,7 @@ def main() -> None:
                 "engine": test.manifest.engine.version,
                 "size": test.plan.size,
                 "noise": test.noise,
+                "seconds": seconds,
                 **result.model_dump(include=KEPT),
                 "failures": len(result.failures),
                 "invalid": sorted({each.code for each in result.invalid}),
