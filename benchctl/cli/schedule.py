@@ -33,6 +33,7 @@ def schedule(
     """
     from rich.console import Console
 
+    from benchctl.analysis.outcome import find_outcome
     from benchctl.cli.show_plan import command_text
     from benchctl.data.store import open_run, resolve_run
     from benchctl.experiments.schedule import session
@@ -43,6 +44,7 @@ def schedule(
     from benchctl.measurement.run import signals_interrupt
     from benchctl.reports.run_summary import print_summary
     from benchctl.reports.terminal import Printout
+    from benchctl.words import outcome as outcome_words
     from benchctl.words import schedule as words
 
     silent = quiet or as_json
@@ -50,14 +52,17 @@ def schedule(
     context = context_of_run(stored, trusted=trust_recipe)
     if blocks:
         context = replace(context, recipe=with_blocks(context.recipe, blocks))
+    first = analyse_run(stored)
     written = session.write(
         stored,
-        analyse_run(stored),
+        first,
         context,
         lambda chosen: chosen.prepare(engine_binary, models_dir, progress.note),
     )
     commands = {name: command_text(argv) for name, argv in written.commands.items()}
     said = [*words.steps(written.schedule.steps), *map(words.mixed, written.schedule.mixed)]
+    if caution := outcome_words.machine(find_outcome(first)):
+        said.insert(0, caution)
     document: dict[str, Any] = {
         "run": str(stored.folder),
         "steps": [vars(step) for step in written.schedule.steps],
