@@ -7,10 +7,12 @@ import json
 import subprocess
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from benchctl.cli.engines import app
@@ -132,6 +134,17 @@ def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) ->
     assert lines[0] == "llama.cpp: configuring"
     assert lines[-1] == "llama.cpp: compiling 200/200"
     assert len(lines) == 12
+
+
+def test_what_is_told_first_stays_above_the_live_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The size of a download was shown for a moment, until the next step took its line."""
+    monkeypatch.setattr("benchctl.measurement.progress.Console", partial(Console, force_terminal=True, width=100))
+    with shown_steps("vLLM") as report:
+        report("it downloads 4.0 GB.", 0, 0)
+        report("installing", 1, 2)
+    assert "vLLM: it downloads 4.0 GB.\n" in capsys.readouterr().err
 
 
 def test_importing_the_commands_imports_nothing_heavy() -> None:

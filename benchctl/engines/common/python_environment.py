@@ -88,7 +88,7 @@ class PythonEnvironment:
                     shutil.rmtree(self.folder, ignore_errors=True)
                 disk = f"{self.free_bytes / 1e9:.0f} GB of disk"
                 if self.download_bytes is not None:
-                    report(f"{self.name} downloads {self.download_bytes / 1e9:.1f} GB and takes up to {disk}.", 0, 0)
+                    report(f"it downloads {self.download_bytes / 1e9:.1f} GB and takes up to {disk}.", 0, 0)
                 self.check_free(self.free_bytes, f"{self.name} takes {disk}")
                 log_path = self.folder.with_name(f"{self.folder.name}.log")
                 with log_path.open("w", buffering=1) as log:

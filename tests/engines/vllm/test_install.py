@@ -176,7 +176,7 @@ def test_for_cuda_the_disk_is_checked_and_the_sizes_come_first(calls: Path, monk
     stages: list[str] = []
     installed = installation.VllmInstaller().install(InstallOptions(), lambda stage, done, total: stages.append(stage))
     assert installed.heading == "vLLM 0.32.0 for CUDA 13, with torch 2.13.0"
-    assert re.fullmatch(r"vLLM downloads \d\.\d GB and takes up to \d+ GB of disk\.", stages[0])
+    assert re.fullmatch(r"it downloads \d\.\d GB and takes up to \d+ GB of disk\.", stages[0])
     (line,) = calls.read_text().splitlines()
     assert line.endswith(
         "--require-hashes --only-binary :all: --requirement " + str(installation.environment("cuda").lock)
