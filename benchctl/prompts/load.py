@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -152,7 +153,7 @@ def _find(name_or_path: str, recipe_folder: Path) -> Path:
     shipped = [file.name for file in sorted(shipped_folder("prompts").glob("*.json"))]
     beside = [file.name for folder in (recipe_folder, Path.cwd()) for file in folder.glob("*.*")]
     near = did_you_mean(Path(name_or_path).name, [*shipped, *beside], 0.75).strip()
-    if (recipe_folder / Path(name_or_path).expanduser()).is_dir():
+    if os.path.isdir(recipe_folder / Path(name_or_path).expanduser()):  # noqa: PTH112 - a name may be too long for one
         near = "This is a folder; name a file in it."
     raise UsageError(
         f"there is no prompts file '{one_line(name_or_path, 200)}' beside the recipe, here, or among the shipped ones",

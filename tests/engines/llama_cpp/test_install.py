@@ -298,14 +298,15 @@ def test_the_cards_that_a_build_is_for(sdist: Path, toolkit: Path, monkeypatch: 
 
 def test_interrupt_leaves_no_compiler_and_what_was_compiled(sdist: Path) -> None:
     argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=86399"]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         compiler = _wait_for_child(process.pid, "sleep")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
     finally:
         process.kill()
-        process.communicate()
+        _, error_text = process.communicate()
+    assert b"What was compiled is kept: the next build goes on there." in error_text
     _, alive = psutil.wait_procs([compiler], timeout=30)
     assert alive == []
     assert installed_builds() == []
