@@ -84,6 +84,7 @@ def run(
     from benchctl.recipes.engine_line import read_engine_line
     from benchctl.recipes.from_options import RecipeOptions
     from benchctl.recipes.trust import ALL_KEYS
+    from benchctl.text import listed
 
     named = RecipeOptions(subject, target, draft, engine, types, depth, sweep, prompts, limit, settings, skip_bad)
     if [bool(subject or target), resume is not None, url is not None].count(True) != 1 or (arm_url and not url):
@@ -143,7 +144,9 @@ def run(
             named = bool(types or depth or sweep) or context.typed != ALL_KEYS
             smaller = within_budget(ready, out, budget_s, drops_arms=not named)
             if dropped := [arm.name for arm in ready.recipe.arms if arm.name not in smaller.launches]:
-                progress.note(f"Left out, for {', '.join(dropped)} the budget is too short: --budget 15m, or --depth.")
+                progress.note(
+                    f"The budget has no time for {listed(dropped)}, left out. To measure them: --budget 15m, or --depth."
+                )
             return smaller
         return prepare_again(
             earlier, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=context.trusted
