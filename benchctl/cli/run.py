@@ -145,7 +145,7 @@ def run(
             smaller = within_budget(ready, out, budget_s, drops_arms=not named)
             if dropped := [arm.name for arm in ready.recipe.arms if arm.name not in smaller.launches]:
                 progress.note(
-                    f"The budget has no time for {listed(dropped)}, left out. To measure them: --budget 15m, or --depth."
+                    f"The budget has no time for {listed(dropped)}. To measure them: --budget 15m, or --depth."
                 )
             return smaller
         return prepare_again(
