@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.process import free_port
 from benchctl.engines.openai.engine import echo_scorer
 from benchctl.errors import UsageError
+from tests.benchctl_process import benchctl as in_a_process
 from tests.resealed import reseal
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
@@ -66,9 +65,7 @@ def wait_healthy(root: str) -> None:
 
 
 def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchctl", *words]
-    env = {**os.environ, "ENDPOINT_KEY": SECRET, "NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return in_a_process(*words, cwd=folder, ENDPOINT_KEY=SECRET, NO_COLOR="1", COLUMNS="200")
 
 
 def written(folder: Path, urls: tuple[str, str], **change: str) -> Path:
