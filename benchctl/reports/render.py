@@ -180,6 +180,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "drawings": drawings,
         "warnings": warnings,
         "glance": provenance.glance(manifest) if manifest else [],
+        "ran_on": [*reversed(provenance.short_names(manifest)), provenance.hardware(manifest)] if manifest else [],
     }
 
 

@@ -52,20 +52,26 @@ def _leaf(name: str, value: object) -> tuple[str, str]:
 
 def glance(manifest: Manifest) -> list[Fact]:
     """What ran, in a few lines: models with their quantization, engine build, hardware."""
-    machine, setups = manifest.machine, _setups(manifest)
+    setups = _setups(manifest)
+    return [
+        *(("target", line) for line in _models(setup.target for setup in setups)),
+        *(("draft", line) for line in _models(setup.draft for setup in setups if setup.draft is not None)),
+        *(("engine", line) for line in _engines(manifest)),
+        ("hardware", hardware(manifest)),
+    ]
+
+
+def hardware(manifest: Manifest) -> str:
+    """Return processor, memory and GPUs, as far as they are reported."""
+    machine = manifest.machine
     memory = machine.get("memory_bytes")
-    hardware = [
+    parts = [
         str(machine.get("cpu") or "processor not known"),
         f"{machine['cores']} cores" if machine.get("cores") else "",
         f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
         *cards(machine),
     ]
-    return [
-        *(("target", line) for line in _models(setup.target for setup in setups)),
-        *(("draft", line) for line in _models(setup.draft for setup in setups if setup.draft is not None)),
-        *(("engine", line) for line in _engines(manifest)),
-        ("hardware", ", ".join(filter(None, hardware))),
-    ]
+    return ", ".join(filter(None, parts))
 
 
 def short_names(manifest: Manifest) -> tuple[str, str]:
