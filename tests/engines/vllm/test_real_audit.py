@@ -10,18 +10,21 @@ import pytest
 
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import TargetScores
+from benchctl.engines.base import Rendered
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import EchoScorer, OpenAiEngine
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine, VllmScorer
+from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.lossless.judge.audit import audit_parts
 from benchctl.lossless.judge.selection import Answer, ArmAnswers, Selection
 from benchctl.lossless.score.reading import read_by_decoding, score
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm
+from benchctl.recipes.schema import Arm, Sampling
+from tests.engines.cells import complete
 from tests.engines.scripted import ScriptedHandler, listening
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -40,22 +43,18 @@ def scorer(
     started.stop()
 
 
-def decoded(scorer: VllmScorer, prompt: tuple[int, ...]) -> tuple[int, ...]:
-    """The target's own answer, token by token."""
-    answer: list[int] = []
-    scores = scorer.read_prompt(prompt, 5)
-    while True:
-        answer.append(scores.likeliest)
-        if len(answer) == TOKENS:
-            return tuple(answer)
-        scores = scorer.read_on([*prompt, *answer], 5)
+def decoded(scorer: VllmScorer, prompt: Rendered, tokens: int = TOKENS) -> tuple[int, ...]:
+    """The target's own answer."""
+    assert isinstance(scorer._server, VllmServer)
+    answer = complete(scorer._server, prompt, Sampling(max_tokens=tokens, ignore_eos=True))
+    return tuple(answer.token_ids or ())
 
 
 def test_sound_answers_are_consistent_and_a_token_of_another_is_not(scorer: VllmScorer) -> None:
     answers, passes, scored = [], [], []
     for number in range(PROMPTS):
-        prompt = tuple(scorer.render(Prompt(prompt=f"{number} boats lay in the harbour, and")).token_ids)
-        ids = decoded(scorer, prompt)
+        rendered = scorer.render(Prompt(prompt=f"{number} boats lay in the harbour, and"))
+        prompt, ids = rendered.token_ids, decoded(scorer, rendered)
         target_answer = Answer("code", number, "sha", len(prompt), ids, sha256_tokens(list(ids)))
         reading = score(scorer, prompt, target_answer)
         assert len(reading.scored.margins) == TOKENS
@@ -99,7 +98,7 @@ def test_behind_a_gateway_it_is_scored_by_echo_and_gives_the_same(scorer: VllmSc
     text = Prompt(prompt="The old harbour was quiet, and")
     messages = Prompt(messages=(Message(role="user", content="Where do the boats lie?"),))
     prompt = scorer.render(text)
-    answer = decoded(scorer, prompt.token_ids)[:40]
+    answer = decoded(scorer, prompt, 40)
     forged = (*answer[:20], (answer[20] + 1) % 4000, *answer[21:])
     with gateway(scorer._server.http) as url:
         engine = OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": url}))
