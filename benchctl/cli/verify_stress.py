@@ -6,7 +6,6 @@ Names and answers are untrusted text.
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,6 +57,9 @@ def verify_stress(
         bool, typer.Option("--accept-known", help="Exit with 0 where nothing but known faults of the engine shows.")
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Judge a stored test (its folder) again.")] = False,
+    issue: Annotated[
+        bool, typer.Option("--issue", help="Print the bug form of the engine's project, filled in.")
+    ] = False,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
@@ -83,6 +85,8 @@ def verify_stress(
     from benchctl.measurement.run import signals_interrupt
     from benchctl.recipes.from_options import RecipeOptions
 
+    if issue and (as_json or quiet):
+        raise UsageError("--issue prints a form and nothing else.", where="--issue, --json, -q")
     wanted = StressSettings(*_scenarios(only), seed, _seconds(budget))
     if offline:
         fix = f"Name the folder that holds {DOCUMENT}."
@@ -124,6 +128,8 @@ def verify_stress(
                 "reproductions": [shortest.model_dump() for shortest in test.reproductions],
             },
         )
+    elif issue:
+        _print_issue(folder, test, results)
     elif not quiet:
         _print(folder, test, results)
     bad = {"violation", "fails"} if accept_known else {"violation", "fails", "known fault"}
@@ -159,6 +165,14 @@ def _print_faults(faults: Sequence[EngineFault]) -> None:
         typer.echo(one_line(f"Known fault of the engine, arms {', '.join(fault.arms)}: {fault.sentence}"), err=True)
 
 
+def _print_issue(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) -> None:
+    """Print the form; on stderr that there is none, so that no tracker is sent it."""
+    from benchctl.experiments.stress.issue import stress_issue
+
+    form = stress_issue(folder, test, results)
+    typer.echo(form or "There is nothing to report: no fault with a plan that shows it again.", err=form is None)
+
+
 def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) -> None:
     from benchctl.experiments.stress.judge import limit_of
     from benchctl.reports.terminal import Printout
@@ -183,7 +197,7 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
             out.below(slower_in_use(result.arm, result.scenario, alone, exercised.acceptance), "yellow")
         for shortest in test.reproductions:
             if (shortest.arm, shortest.scenario) == (result.arm, result.scenario):
-                _print_reproduction(out, shortest)
+                _print_reproduction(out, test, shortest)
     out.say()
     names = dict.fromkeys(result.scenario for result in results)
     out.say(scope(names, test.noise, limit_of(test), test.noise_tokens), "dim")
@@ -238,17 +252,13 @@ def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> 
                   f"{answers[result.shown.request].text[:300]!r}")  # fmt: skip
 
 
-def _print_reproduction(out: Printout, shortest: Reproduction) -> None:
+def _print_reproduction(out: Printout, test: StressTest, shortest: Reproduction) -> None:
     """Print the engine's command and a `curl` line a request."""
-    times = f"in {shortest.shown} of {shortest.attempts} attempts" if shortest.attempts else "not tried again"
-    out.below(f"The shortest plan that still shows it ({times}; {shortest.shows[:200]}):")
-    command = [{"{port}": "8080"}.get(word, word) for word in shortest.command]
-    out.say(f"    {shlex.join(command)}", whole=True, most=20_000)
-    requests = iter(shortest.requests)
-    for count in shortest.together:
-        for _ in range(count):
-            path, body = next(requests)
-            line = f"curl -s http://127.0.0.1:8080{path} -d {shlex.quote(body)}"
-            out.say(f"    {line}{' &' if count > 1 else ''}", whole=True, most=200_000)
-        if count > 1:
-            out.say("    wait", whole=True)
+    from benchctl.experiments.stress.issue import shell_lines
+    from benchctl.words.stress import shows
+
+    out.below(f"The shortest plan. {shows(shortest.shown, shortest.attempts, shortest.shows)}")
+    command, lines = shell_lines(test, shortest)
+    out.say(f"    {command}", whole=True, most=20_000)
+    for line in lines:
+        out.say(f"    {line}", whole=True, most=200_000)

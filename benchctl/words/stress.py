@@ -44,6 +44,28 @@ _INVALID = {
     "log probabilities": "lacks log probabilities of its tokens",
 }
 
+EXPECTED = "With greedy sampling a request gets the same answer, whatever else the server has done or does beside it."
+START = "Start the server:"
+SEND = "Send these requests, each when the one before is answered; lines that end in & together:"
+_TITLES = {"fails": "requests fail", "violation": "wrong answers", "known fault": "invalid answers"}
+
+
+def title(setting: str, verdict: str, scenario: str) -> str:
+    """Return the end of a bug report's title."""
+    return f"speculative decoding ({setting}): {_TITLES[verdict]} {STATES[scenario]}"
+
+
+def answered(against: str | None) -> str:
+    """Return the heading of an answer: of the arm's first, of the target alone, or (`None`) of the wrong one."""
+    headings = {None: "The wrong answer:", "first": "The first answer to the same request:"}
+    return headings.get(against, "The answer without speculation:")
+
+
+def shows(shown: int, attempts: int, seen: str) -> str:
+    """Return how often the shortest plan shows the fault, and what it looks like. `seen` is untrusted."""
+    times = f"in {shown} of {attempts} attempts" if attempts else "in the one attempt that there was time for"
+    return f"It shows {times}: {seen[:200]}"
+
 
 def conclusion(verdict: str, scenario: str, values: Mapping[str, Any]) -> str:
     """Return why a scenario has its verdict. `values`: those of `benchctl.experiments.stress.judge.ScenarioResult`."""

@@ -47,6 +47,11 @@ def test_conversations_and_log_probabilities_of_eagle3(tmp_path: Path) -> None:
     assert "llama.cpp#27972" in done.stderr and "llama.cpp#27972" in offline.stdout
     assert "curl -s http://127.0.0.1:8080/completion" in offline.stdout
     assert "lossless" not in offline.stdout
+    form = verify("--offline", document["folder"], "--issue", cwd=tmp_path).stdout
+    assert form.startswith("# ") and "requests fail in a conversation" in form.splitlines()[0]
+    fields = ["### Name and Version", "SHA-256 of the program", "llama-server -m", "speculative batch", "curl -s"]
+    assert not [field for field in fields if field not in form], form
+    assert str(Path.home()) not in form
 
 
 @pytest.mark.engine
@@ -75,6 +80,13 @@ def test_a_known_fault_counts_unless_it_is_accepted(tmp_path: Path, text: str, p
     fault = ListedFault(arms=("spec",), sentence="Lists are empty.", lacks="log probabilities")
     write_stress(tmp_path, stress_test(arm, control, requests, "constraint", faults=[fault]))
     assert (exit_code(tmp_path), exit_code(tmp_path, accept_known=True)) == (plain, accepted)
+
+
+def test_without_a_plan_that_shows_it_again_there_is_nothing_to_send(tmp_path: Path) -> None:
+    requests = [PLAIN, request(1, "p0"), request(2, None)]
+    write_stress(tmp_path, stress_test(answers(requests), answers(requests), requests, "canary"))
+    done = verify("--offline", str(tmp_path), "--issue", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "") and "nothing to report" in done.stderr
 
 
 def test_an_interrupted_test_is_judged_by_what_was_answered(tmp_path: Path) -> None:
