@@ -53,13 +53,9 @@ def verify_stress(
     budget: Annotated[str, typer.Option(metavar="TIME", help="About how long: 90s, 10m, 1h.")] = "10m",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the plan of requests.")] = 1,
     out: options.Out = Path("results"),
-    accept_known: Annotated[
-        bool, typer.Option("--accept-known", help="Exit with 0 where nothing but known faults of the engine shows.")
-    ] = False,
+    accept_known: Annotated[bool, typer.Option("--accept-known", help="Exit with 0 for known faults alone.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Judge a stored test (its folder) again.")] = False,
-    issue: Annotated[
-        bool, typer.Option("--issue", help="Print the bug form of the engine's project, filled in.")
-    ] = False,
+    issue: Annotated[bool, typer.Option("--issue", help="Print the engine's bug form, filled in.")] = False,
     engine_binary: options.EngineBinary = None,
     models_dir: options.ModelsDir = None,
     trust_recipe: options.TrustRecipe = False,
