@@ -162,7 +162,8 @@ def _as_a_request(fields: Fields) -> tuple[Fields, str, list[Plain] | None]:
 def _are_token_ids(prompt: Plain) -> bool:
     """Whether it is a list of whole numbers, or of such lists."""
     items = prompt if isinstance(prompt, list) else []
-    return bool(items) and all(type(item) is int or _are_token_ids(item) for item in items)
+    ids = [token for item in items for token in (item if isinstance(item, list) else [item])]
+    return bool(ids) and all(type(token) is int for token in ids)
 
 
 def _renamed(row: Fields) -> Fields:

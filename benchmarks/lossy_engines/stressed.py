@@ -39,6 +39,8 @@ FAULTS = {
 }
 """By arm its `--fault`, and the scenario that is meant for it."""
 SCENARIOS = ("canary", "cache", "crowd", "sessions", "constraint", "cancel", "long")
+SEEN = ("requests", "cached", "most_at_once", "longest", "drafted", "accepted")
+"""What is kept of the causes."""
 
 
 def main() -> None:
@@ -113,7 +115,7 @@ def summary(result: Mapping[str, Any]) -> dict[str, Any]:
         "limit": result["limit"],
         "failures": len(result["failures"]),
         "invalid": sorted({entry["code"] for entry in result["invalid"]}),
-        **{name: exercised[name] for name in ("requests", "cached", "most_at_once", "longest", "lacking")},
+        **{name: exercised[name] for name in (*SEEN, "lacking")},
     }
 
 

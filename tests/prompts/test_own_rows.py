@@ -174,6 +174,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "GSM8K": ({"question": "q", "answer": "so\n#### 7"}, "import a.jsonl --format gsm8k -o suite.json"),
     "token ids": ({"prompt": [1, 15043, 29892]}, "`prompt` is a list of token ids; write the text"),
     "token ids of a batch": ({"body": {"model": "m", "prompt": [[1, 15043]]}}, "`prompt` is a list of token ids"),
+    "lists within lists": ({"prompt": json.loads("[" * 600 + "]" * 600)}, "`prompt` is a list of texts"),
     "a line of embeddings": ({"body": {"model": "m", "input": "a"}}, "its keys: model, input"),
 }  # fmt: skip
 

@@ -88,7 +88,9 @@ def measured_with(run: RunData, analysis: Analysis) -> list[str]:
     """What acceptance lengths were measured with, a line each."""
     recipe = run.manifest.recipe if run.manifest else {}
     prompts = {**(recipe.get("prompts") or {})}
-    prompts["suite"] = Path(str(prompts.get("suite"))).name  # its folder is nobody else's
+    for key in ("suite", "context"):  # their folders are nobody else's
+        if prompts.get(key):
+            prompts[key] = Path(str(prompts[key])).name
     return [
         "Acceptance lengths: tokens per verification step, the target's own included.",
         f"run {analysis.run} of {analysis.recipe}, sampling {json.dumps(recipe.get('sampling'))}, "

@@ -61,17 +61,19 @@ def score(test: StressTest, target: Scorer | None, time_left: Callable[[], bool]
             rows[arm, scenarios[divergence.request]].append((played.answers[divergence.request], divergence))
     in_turn = [pair for pairs in zip_longest(*rows.values()) for pair in pairs if pair is not None]
     gaps: dict[tuple[object, ...], float] = {}
+    over, late = False, 0
     for number, (answer, divergence) in enumerate(in_turn):
         before = (answer.token_ids or ())[: divergence.index]
         place = (answer.prompt, before, frozenset(divergence.tokens), divergence.request in by_schema)
         if place not in gaps and len(gaps) < SCORED:
-            if not time_left():
-                return len(in_turn) - number
-            progress("scoring divergences on the target alone", number, len(in_turn))
-            gap = gap_of(test, target, answer, divergence)
-            gaps |= {} if gap is None else {place: gap}
+            over = over or not time_left()
+            if not over:
+                progress("scoring divergences on the target alone", number, len(in_turn))
+                gap = gap_of(test, target, answer, divergence)
+                gaps |= {} if gap is None else {place: gap}
         divergence.gap = gaps.get(place)
-    return 0
+        late += over and divergence.gap is None
+    return late
 
 
 def gap_of(test: StressTest, target: Scorer | None, answer: StressAnswer, divergence: Divergence) -> float | None:

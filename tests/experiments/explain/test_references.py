@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from benchctl.analysis.breakeven import Reference
+from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.experiments.explain.references import read_references, write_references
+from benchctl.experiments.explain.references import measured_with, read_references, write_references
 
 # the shape of SemiAnalysisAI/InferenceX golden_al_distribution/minimaxm3_eagle3.yaml
 GOLDEN = """\
@@ -66,3 +70,14 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, where: 
     with pytest.raises(UsageError) as refused:
         read_references(golden)
     assert str(refused.value.where).endswith(where)
+
+
+def test_the_writers_folders_are_not_written() -> None:
+    recipe = {"prompts": {"suite": "/home/me/mine.json", "context": "/home/me/mine.txt", "limit": 3}}
+    for prompts, said in (
+        (recipe, '{"suite": "mine.json", "context": "mine.txt", "limit": 3}'),
+        ({}, "{}"),
+    ):
+        run = cast("RunData", SimpleNamespace(manifest=SimpleNamespace(recipe=prompts)))
+        lines = measured_with(run, cast("Analysis", SimpleNamespace(run="r", recipe="tiny")))
+        assert any(line.endswith(f"prompts {said}") for line in lines), lines

@@ -325,11 +325,14 @@ def test_a_place_is_scored_once_and_no_scenario_has_all_the_time() -> None:
     test.plan = Plan(seed=1, size=1, processes=processes)
     for number, answer in enumerate(test.played["spec"].answers.values()):
         answer.prompt = (number,)
+    test.played["spec"].answers["r23"].prompt = test.played["spec"].answers["r12"].prompt
     target, time_left = Target(), iter([True, True, False])
     assert score(test, cast("Scorer", target), lambda: next(time_left), lambda *_: None) > 0
     gaps = {place.request: place.gap for place in test.played["spec"].divergences}
-    assert [name for name, gap in gaps.items() if gap is not None] == ["r12", "r31"]
-    assert gaps["r31"] == pytest.approx(0.2)
+    assert [name for name, gap in gaps.items() if gap is not None] == ["r12", "r23", "r31"], (
+        "one place, behind the end of the time"
+    )
+    assert gaps["r23"] == gaps["r31"] == pytest.approx(0.2)
     assert len(target.read) == 2, "that of the first answer and that of the control are one place"
 
 
