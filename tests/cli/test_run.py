@@ -224,7 +224,7 @@ def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Pa
 def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 6}")
     plan = run("run", recipe, "--dry-run", cwd=tmp_path)
-    assert "10 cells" in plan.stdout
+    assert "10 engine starts" in plan.stdout
     assert "12 cells" in plan.stdout
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 5, budget_min: 60}")
     done = run("run", recipe, cwd=tmp_path)
