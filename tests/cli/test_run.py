@@ -239,7 +239,7 @@ def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     assert stopping.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
     shown = run("report", "small", "-v", cwd=tmp_path)
     assert first_sentence(stopping) in " ".join(shown.stdout.split())
-    assert "further blocks" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
+    assert "more repetitions" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
     repeated = run("run", "--resume", "small", cwd=tmp_path)
     assert repeated.returncode == 0, repeated.stderr
     assert len(measured(tmp_path / "results")) == 10, "a run that has ended stays as it is"
