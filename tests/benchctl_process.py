@@ -37,11 +37,10 @@ def benchctl(
         process.start()
         try:
             process.join(timeout)
-        finally:
             if process.exitcode is None:
-                process.kill()
-        if process.exitcode is None:
-            raise subprocess.TimeoutExpired(command, timeout)
+                raise subprocess.TimeoutExpired(command, timeout)
+        finally:
+            process.kill()
         return subprocess.CompletedProcess(command, process.exitcode, *(file.read_text("utf-8") for file in printed))
 
 

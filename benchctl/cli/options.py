@@ -59,7 +59,7 @@ def _written_out(depths: str | None) -> str | None:
 def read_depths(text: str, limit: int = 256) -> list[int]:
     """Return the draft depths of `1:16` or `2,4,8`, in their order. Raises UsageError."""
     first, colon, last = text.partition(":")
-    parts = [first, last] if colon else text.split(",")
+    parts = [part.strip() for part in ([first, last] if colon else text.split(","))]
     if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= limit for part in parts):
         raise UsageError(f"Expected draft depths from 1 to {limit} as 1:16 or 2,4,8.", where="--depth")
     numbers = [int(part) for part in parts]

@@ -119,9 +119,13 @@ def run(
     )
     planned = keep_matching(context.recipe, keep or [])
     if depth and not any(arm.speculation and arm.speculation.max for arm in planned.arms):
-        progress.note("warning: --depth has no meaning for lookups: they copy as far as a text repeats.")
+        progress.note(
+            "warning: --depth is not for lookups: they copy as far as a text repeats. -L max=8 limits a copy."
+        )
     if only:
         planned = keep_only(planned, only)
+    arms_are_named = bool(types or depth or sweep) or context.typed != ALL_KEYS
+    arms_are_named |= len(planned.arms) < len(context.recipe.arms)  # by --only or -k
     if blocks:
         planned = with_blocks(planned, blocks)
     budget_s = options.read_budget(budget) if budget else None
@@ -141,11 +145,10 @@ def run(
             if budget_s is None or limit is not None:
                 return ready
             ready = ready if dry_run else timed(ready, out, budget_s, progress.waiting)
-            named = bool(types or depth or sweep) or context.typed != ALL_KEYS
-            smaller = within_budget(ready, out, budget_s, drops_arms=not named)
+            smaller = within_budget(ready, out, budget_s, drops_arms=not arms_are_named)
             if dropped := [arm.name for arm in ready.recipe.arms if arm.name not in smaller.launches]:
                 progress.note(
-                    f"The budget has no time for {listed(dropped)}. To measure them: --budget 15m, or --depth."
+                    f"The budget has no time for {listed(dropped)}. Give it more, or name the depths: --depth."
                 )
             return smaller
         return prepare_again(

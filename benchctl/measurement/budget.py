@@ -68,8 +68,11 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
         answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
         answered_at = time.perf_counter()
     stopping_s = time.perf_counter() - answered_at
+    replies = (warm, *answers)
+    counted = [(reply.decode_s, reply.after_first or reply.least_after_first or 0) for reply in replies]
     token_s = min(
-        reply.decode_s / max(1, reply.after_first or reply.least_after_first or 0) for reply in (warm, *answers)
+        (seconds / tokens for seconds, tokens in counted if tokens),
+        default=min(reply.e2e_s for reply in replies),  # each ended at its first token
     )
     answer_s = min(answer.ttft_s for answer in answers) + token_s * recipe.sampling.max_tokens
     return ArmCost(ready - began + stopping_s, answer_s)

@@ -278,7 +278,7 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
 
     `None` for an engine without such times, and on a GPU whose bandwidth is not known.
     """
-    seconds = 0.0
+    seconds, shares = 0.0, dict[str | None, float]()
     for cell in plan:
         setup = prepared.setup_of(cell.arm.name)
         usual = adapter_of(setup.recipe.engine.kind).usual
@@ -289,7 +289,9 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
         prompts = [item.prompt for item in (*cell.prompts, *cell.prompts[:1])]  # the first once more: the canary
         tokens = len(prompts) * prepared.recipe.sampling_of(cell.arm).max_tokens + WARM_UP_TOKENS
         steps = _steps(setup, cell.arm) * tokens + READ[_on_gpu(setup)] * sum(map(_prompt_tokens, prompts))
-        seconds += cell_s(usual, _weights(setup), steps, bandwidth / read_share(setup.models.target))
+        if cell.arm.setup not in shares:  # it reads the headers of all shards
+            shares[cell.arm.setup] = read_share(setup.models.target)
+        seconds += cell_s(usual, _weights(setup), steps, bandwidth / shares[cell.arm.setup])
     return seconds
 
 

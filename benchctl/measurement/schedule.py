@@ -138,7 +138,7 @@ def _decisions_note(rule: AutoBlocks, blocks: int, estimates: Look, manifest: Ma
     new = {name: decision for name, decision in estimates.decided.items() if name not in manifest.decided}
     parts = [f"{name} is {decision.rpartition(' after ')[0]}" for name, decision in decisions(new).items()]
     parts += [f"open: {', '.join(estimates.open_arms)}"] if estimates.open_arms else []
-    return f"After {blocks} blocks: {'; '.join(parts)}."
+    return f"After {blocks} repetitions: {'; '.join(parts)}."
 
 
 def _precision_note(
@@ -147,7 +147,7 @@ def _precision_note(
     widths = ", ".join(
         f"{arm} {'–' if width is None else f'±{100 * width:.1f} %'}" for arm, width in half_widths.items()
     )
-    text = f"After {blocks} blocks: {widths}; required: ±{100 * half_width:g} %."
+    text = f"After {blocks} repetitions: {widths}; required: ±{100 * half_width:g} %."
     widest = max((width for width in half_widths.values() if width is not None), default=0.0)
     further = ceil(blocks * (widest / half_width) ** 2) - blocks  # widths fall with the root of blocks
     if further <= 0:

@@ -128,7 +128,11 @@ _PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _MIXTURES = frozenset({"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"})
 """Likewise, of mixtures of experts."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
-_DTYPE_BITS = {"float32": 32.0, "f32": 32.0, "bfloat16": 16.0, "bf16": 16.0, "float16": 16.0, "f16": 16.0}
+_DTYPE_BITS = {
+    **dict.fromkeys(("float32", "f32", "i32", "u32"), 32.0),  # integers: several weights packed into one
+    **dict.fromkeys(("bfloat16", "bf16", "float16", "f16", "i16", "u16"), 16.0),
+    **dict.fromkeys(("f64", "i64", "u64"), 64.0),
+}
 
 
 @dataclass(frozen=True)
@@ -194,10 +198,14 @@ def footprint_of_gguf(first: Path) -> Footprint:
 
 
 def read_share(model: ResolvedModel) -> float:
-    """Return the share of its weights that a step of a model reads: of a mixture of experts, not all of them."""
+    """Return the share of its weights that a step of a model reads: of a mixture of experts, not all of them.
+
+    At least the share of the experts: of weights that are packed into other numbers no more is known.
+    """
     footprint = footprint_of_gguf(model.path) if model.folder is None else footprint_of_folder(model.folder)
-    mixture = footprint.expert_share < 1 and footprint.weights > 0
-    return footprint.weights_per_step / footprint.weights if mixture else 1.0
+    if footprint.expert_share >= 1 or not footprint.weights:
+        return 1.0
+    return max(footprint.expert_share, footprint.weights_per_step / footprint.weights)
 
 
 def step_flops(model: ResolvedModel) -> float | None:
@@ -249,7 +257,7 @@ def footprint_of_folder(folder: Path) -> Footprint:
     share = experts.share if experts else 1.0
     dense = weights if config.get("tie_word_embeddings") else weights - _embedding(config)
     cache = _cache_of(config)
-    kinds = [str(kind) for kind in config.get("layer_types") or ()]
+    kinds = [str(kind) for kind in _listed(config, "layer_types")]
     hybrid = any(key.startswith(("mamba", "linear_")) for key in config)
     hybrid = hybrid or any("attention" not in kind or "linear" in kind for kind in kinds)
     return Footprint(
@@ -289,13 +297,18 @@ def _sparse_layers(config: dict[str, Any], layers: int) -> int:
     first = _sizes(config, "first_k_dense_replace")
     if first:
         return max(0, layers - first[0])
-    step, dense = (_sizes(config, "decoder_sparse_step") or [1])[0], config.get("mlp_only_layers") or ()
+    step, dense = (_sizes(config, "decoder_sparse_step") or [1])[0], _listed(config, "mlp_only_layers")
     return sum((layer + 1) % step == 0 and layer not in dense for layer in range(layers))
 
 
 def _sizes(config: dict[str, Any], *keys: str) -> list[int] | None:
     values = [config.get(key) for key in keys]
     return [v for v in values if isinstance(v, int)] if all(isinstance(v, int) and v > 0 for v in values) else None
+
+
+def _listed(config: dict[str, Any], key: str) -> list[Any]:
+    values = config.get(key)
+    return values if isinstance(values, list) else []
 
 
 def _head_size(config: dict[str, Any]) -> int | None:

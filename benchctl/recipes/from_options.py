@@ -110,7 +110,8 @@ def recipe_of_line(options: RecipeOptions, line: EngineLine, folder: Path) -> di
         fix = f"Name it before --: --type {kind[0]}"
         raise UsageError(f"--depth and -L need a single type of speculation; the line has {len(kind)}.", fix=fix)
     if options.types or options.sweeps or kind is None:
-        arms = [arm_of_type(word, options.sweeps) for word in options.types or [kind or options.types_for(draft)[0]]]
+        types = options.types or [kind or options.types_for(draft)[0]]
+        arms = [arm_of_type(word, options.sweeps, has_depth="max" in named) for word in types]
     else:
         arms = [{"name": _UNSAFE.sub("_", "_".join([kind] if isinstance(kind, str) else kind)).replace("-", "_")}]
     for arm in arms:
@@ -218,17 +219,20 @@ def prompt_settings(options: RecipeOptions) -> dict[str, Any]:
     return {"prompts.suite": suite, "prompts.tasks": None, "prompts.limit": options.limit, **skipping}
 
 
-def arm_of_type(kind: str, sweeps: Sweeps) -> dict[str, Any]:
-    """Return an arm as a file writes it, with a matrix of the swept values that have a meaning for its type."""
+def arm_of_type(kind: str, sweeps: Sweeps, *, has_depth: bool = False) -> dict[str, Any]:
+    """Return an arm as a file writes it, with a matrix of the swept values that have a meaning for its type.
+
+    `has_depth`: what it is made of sets one, so that none is added, and others mean something for a lookup, too.
+    """
     short = kind.replace("-", "_")
     by_model = kind in TAKEN_BY["p_min"]
     meant = {
         ("max" if key == "depth" else key): list(values)
         for key, values in sweeps.items()
         if key not in TAKEN_BY or kind in TAKEN_BY[key]
-        if key != "depth" or by_model or kind not in SPECULATION_TYPES
+        if key != "depth" or by_model or has_depth or kind not in SPECULATION_TYPES
     }
-    if by_model and "max" not in meant:
+    if by_model and "max" not in meant and not has_depth:
         meant["max"] = list(DEPTHS)
     if not meant:
         return {"name": short, "speculation": {"type": kind}}

@@ -224,7 +224,7 @@ def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Pa
 def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 6}")
     plan = run("run", recipe, "--dry-run", cwd=tmp_path)
-    assert "10 cells" in plan.stdout
+    assert "10 engine starts" in plan.stdout
     assert "12 cells" in plan.stdout
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 5, budget_min: 60}")
     done = run("run", recipe, cwd=tmp_path)
@@ -239,7 +239,7 @@ def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     assert stopping.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
     shown = run("report", "small", "-v", cwd=tmp_path)
     assert first_sentence(stopping) in " ".join(shown.stdout.split())
-    assert "further blocks" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
+    assert "more repetitions" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
     repeated = run("run", "--resume", "small", cwd=tmp_path)
     assert repeated.returncode == 0, repeated.stderr
     assert len(measured(tmp_path / "results")) == 10, "a run that has ended stays as it is"

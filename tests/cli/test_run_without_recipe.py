@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.cli.app import app
+from benchctl.measurement.prepare import Prepared
 from tests.benchctl_process import benchctl
+from tests.cli.calls import answer
 
 SERVERS = ("--url", "http://127.0.0.1:1/v1", "--arm-url", "http://127.0.0.1:2/v1")
 PAIR = ("-t", "bundled:tiny-hybrid", "-d", "bundled:tiny-hybrid-draft")
@@ -43,7 +46,7 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
 
 
 def test_values_of_a_key(tmp_path: Path) -> None:
-    for sweep in (("-L", "depth=3,5"), ("--depth", "3,5")):
+    for sweep in (("-L", "depth=3,5"), ("--depth", "3, 5")):
         done = benchctl("run", *PAIR, *sweep, "--dry-run", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout
@@ -52,6 +55,24 @@ def test_values_of_a_key(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "a dry run writes nothing"
     failed = benchctl("run", *PAIR, "--set", "engine.binary=/nowhere", "--dry-run", cwd=tmp_path)
     assert failed.returncode and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "dropped"),
+    [((), True), (("-k", "code"), True), (("--only", "draft_simple_d8"), False), (("-k", "*_d8"), False)],
+)
+def test_an_arm_that_was_named_is_not_left_out_for_want_of_time(
+    words: tuple[str, ...], dropped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_drop: list[bool] = []
+
+    def within_budget(run: Prepared, results: Path, budget_s: float, *, drops_arms: bool) -> Prepared:
+        may_drop.append(drops_arms)
+        return run
+
+    monkeypatch.setattr("benchctl.measurement.budget.within_budget", within_budget)
+    answer(app, "run", *PAIR, *words, "--dry-run", "-o", str(tmp_path))
+    assert may_drop == [dropped]
 
 
 def test_an_engines_own_line_is_a_run(tmp_path: Path, tiny_target: Path, tiny_draft: Path) -> None:

@@ -120,9 +120,9 @@ def test_what_is_told_after_every_look(go: Go) -> None:
     go(AutoBlocks(half_width=0.04, max=6), width_falls, Notes())
     assert Notes.notes == [
         # 5 (5.6 / 4)² = 9.8 and 6 (4.67 / 4)² = 8.2 blocks would do.
-        "After 5 blocks: spec ±5.6 %; required: ±4 %. "
+        "After 5 repetitions: spec ±5.6 %; required: ±4 %. "
         "At this spread that takes about 5 more, 0 s; at most 6 are allowed.",
-        "After 6 blocks: spec ±4.7 %; required: ±4 %. "
+        "After 6 repetitions: spec ±4.7 %; required: ±4 %. "
         "At this spread that takes about 3 more, 0 s; at most 6 are allowed.",
         "Stopped after 6 repetitions: the recipe allows no more.",
     ]

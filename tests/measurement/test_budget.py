@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.base import Launch
 from benchctl.measurement import budget, estimate
 from benchctl.measurement.budget import with_budget, within_budget
 from benchctl.measurement.plan import ArmCost, CellPlan, make_plan
 from benchctl.measurement.prepare import Prepared, PreparedSetup
+from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.recipes.speculation import Speculation
+from tests.measurement.toy_engine import ToyEngine, answer
 
 SECONDS_EACH = 5.0
 
@@ -106,3 +109,19 @@ def arms_of(recipe: Recipe, arms: list[Arm]) -> Recipe:
 
 def of_depth(depth: int) -> Speculation:
     return Speculation.model_validate({"type": "draft-simple", "max": depth})
+
+
+EMPTY = replace(answer(), n_predicted=1, ttft_s=0.2, decode_s=0.0, e2e_s=0.2)
+
+
+@pytest.mark.parametrize(("empty", "seconds"), [((2,), 0.1), ((1, 2, 3), 0.2)])
+def test_answers_that_end_at_once_do_not_make_tokens_free(
+    empty: tuple[int, ...], seconds: float, prepared: Prepared, tmp_path: Path
+) -> None:
+    """One such answer of three had a run planned as if its tokens took no time."""
+    engine = ToyEngine(answers=lambda _, number: EMPTY if number in empty else answer())
+    models = ResolvedPair(ResolvedModel("t", ()), None)
+    setups: dict[str | None, PreparedSetup] = {None: PreparedSetup(prepared.recipe, engine, engine.probe(), models)}
+    toy = replace(prepared, setups=setups, launches={"baseline": Launch(argv=("toy", "baseline"), env={})})
+    tokens = prepared.recipe.sampling.max_tokens
+    assert budget.time_baseline(toy, tmp_path / "log").answer_s == pytest.approx(seconds + seconds * tokens)

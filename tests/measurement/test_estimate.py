@@ -16,11 +16,14 @@ from benchctl.machine import nvidia
 from benchctl.measurement import estimate
 from benchctl.measurement.estimate import REACHED, Timings, cell_s, timings_of, token_steps
 from benchctl.measurement.plan import make_plan
+from benchctl.measurement.prepare import Prepared, PreparedSetup
+from benchctl.models.files import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import takes_draft
 from benchmarks.restore_runs import unpack
+from tests.measurement.toy_engine import ToyEngine
 
 ENDED = Cell(block=0, arm="baseline", order=0, status="finished", started_at="", wall_s=6, startup_s=1.0, log="")
 
@@ -163,3 +166,26 @@ def test_a_gpu_reads_with_its_own_bandwidth_and_one_that_is_not_reported_gives_n
     assert estimate.gpu_bandwidth.__wrapped__() == pytest.approx(_H100, rel=1e-3)
     monkeypatch.setattr(nvidia, "settings", lambda: [{"power_default_w": 700}])
     assert estimate.gpu_bandwidth.__wrapped__() is None
+
+
+def test_the_headers_of_a_model_are_read_once_for_a_plan_of_many_cells(
+    recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were read for every cell, which took longer than the plan's first answers."""
+    read: list[ResolvedModel] = []
+
+    def read_share(model: ResolvedModel) -> float:
+        read.append(model)
+        return 1.0
+
+    monkeypatch.setattr(estimate, "read_share", read_share)
+    monkeypatch.setattr(estimate, "memory_bandwidth", lambda _: _TWO_CORES)
+    engine = ToyEngine()
+    models = ResolvedPair(ResolvedModel("t", (ModelFile(Path("t.gguf"), 10**9, ""),)), None)
+    setups: dict[str | None, PreparedSetup] = {None: PreparedSetup(recipe, engine, engine.probe(), models)}
+    suite: Any = None
+    prepared = Prepared(recipe, Path(), suite, tuple(prompts), {}, [], setups)
+    plan = make_plan(recipe, prompts)
+    size = estimate.size_of(prepared, plan, Timings())
+    assert len(plan) == 4 and read == [models.target]
+    assert size.source is None and size.seconds is not None

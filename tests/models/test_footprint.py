@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf import GGUFWriter
+from safetensors.numpy import save_file
 
 from benchctl.cli.app import app
 from benchctl.errors import UsageError
@@ -148,6 +149,19 @@ def test_a_verify_reads_the_experts_of_all_its_tokens(mixture: Path) -> None:
     assert read_share(ResolvedModel(str(mixture), (ModelFile(mixture, 1, ""),))) == pytest.approx(144 / 336)
     read = [footprint.weights_per_step + footprint.further_per_verify(width) for width in (1, 2, 1000)]
     assert read == [pytest.approx(4 * 144), pytest.approx(4 * (80 + 256 * (1 - 0.75**2))), pytest.approx(4 * 336)]
+
+
+def test_packed_weights_of_a_mixture_are_read_in_part(tmp_path: Path) -> None:
+    """Eight numbers of 4 bits in one of 32: fewer numbers than its experts have, so a step was said to read nothing."""
+    config = {
+        **{"model_type": "qwen3_moe", "hidden_size": 64, "moe_intermediate_size": 64, "num_hidden_layers": 2},
+        **{"num_experts": 16, "num_experts_per_tok": 1, "vocab_size": 1000, "layer_types": 3, "mlp_only_layers": 4},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    packed = np.zeros(2 * 16 * 3 * 64 * 64 // 8, np.int32)
+    save_file({"experts": packed, "embed": np.zeros((1000, 64), np.float16)}, tmp_path / "model.safetensors")
+    assert footprint_of_folder(tmp_path).weights == packed.nbytes + 2 * 1000 * 64
+    assert read_share(ResolvedModel("", (), folder=tmp_path)) == pytest.approx(1 / 16)
 
 
 def test_inspect_tells_what_a_token_uses_and_what_a_verify_reads(mixture: Path, tiny_target: Path) -> None:

