@@ -106,7 +106,7 @@ class Situation:
 
     def run_again(self, kind: ExperimentKind, *options: str, **basis: Any) -> Experiment:  # noqa: ANN401 - fields
         """Return an experiment that runs the run's own recipe again, with these options."""
-        return Experiment(kind=kind, command=_run_again(self.manifest, self.folder, options), **basis)
+        return Experiment(kind=kind, command=repeat_command(self.manifest, self.folder, options), **basis)
 
     def with_your_prompts(self, kind: ExperimentKind, **basis: Any) -> Experiment:  # noqa: ANN401 - fields
         """Return an experiment on prompts that the reader writes."""
@@ -140,7 +140,7 @@ def _next(run: Situation) -> Experiment | None:
         return experiment
     if not all(map(shown_to_draft, run.faster)):
         return None  # what would show it is another endpoint
-    rules = (_scores, _power, _prompts_for_others, _undecided, _other_depth, _other_prompts_or_type)
+    rules = (_scores, _power, _prompts_for_others, _undecided, _other_depth, _deeper, _other_prompts_or_type)
     return next((experiment for rule in rules if (experiment := rule(run)) is not None), None)
 
 
@@ -211,6 +211,30 @@ def _other_depth(run: Situation) -> Experiment | None:
     predicted, depth, kind, timed = prediction
     basis = {"type": kind, "depth": depth, "predicted": predicted, "width_timed": timed}
     return run.run_again("depth", "--type", kind, "--depth", str(depth), **basis)
+
+
+def _deeper(run: Situation) -> Experiment | None:
+    """Twice the depth, where an advised arm is the deepest of its type, faster than the others, and acceptance allows.
+
+    No cost is predicted: beyond the widths that were timed an engine may run another kernel.
+    """
+    if run.served or run.analysis.sweep is not None:
+        return None
+    depths = {row.arm: row for row in run.analysis.costs if row.depth is not None and row.alpha is not None}
+    kinds: dict[str, list[Verdict]] = {}
+    for verdict in run.drafted:
+        kind, _, depth = verdict.setting.partition(", depth ")
+        if verdict.arm in depths and depth.isdecimal():
+            kinds.setdefault(kind, []).append(verdict)
+    for kind, arms in kinds.items():
+        deepest = max(arms, key=lambda verdict: depths[verdict.arm].depth or 0)
+        fastest = max(arms, key=lambda verdict: verdict.speedup or 0.0)
+        depth, alpha = depths[deepest.arm].depth or 0, depths[deepest.arm].alpha or 0.0
+        yields = expected_tokens(alpha, 2 * depth) / expected_tokens(alpha, depth)
+        if len(arms) > 1 and fastest is deepest and deepest.arm in run.advised and yields > _WORTH_TRYING:
+            options = ("--type", kind, "--depth", str(2 * depth))
+            return run.run_again("depth", *options, arms=[deepest.arm], type=kind, depth=2 * depth)
+    return None
 
 
 def _other_prompts_or_type(run: Situation) -> Experiment | None:
@@ -292,7 +316,7 @@ def _how_surely_above_1(verdict: Verdict) -> float:
     return math.log(verdict.speedup) / math.log(ends.high / ends.low)
 
 
-def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
+def repeat_command(manifest: Manifest, folder: Path, options: Sequence[str] = ()) -> str:
     """Return the command that runs the run's own recipe again, with these options."""
     out = folder.parent.parent
     elsewhere = [] if out == RUNS else ["--output", home_relative(out)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchctl.analysis.advice import damaged_arms, inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.outcome import find_outcome
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.reports.columns import (
@@ -123,7 +124,10 @@ def first_screen(
     """
     rows = screen_rows(analysis)
     shown = rows if limit is None else _kept(rows, _must_be_seen(analysis), limit)
+    left_out = len(rows) - len(shown)
     alone = brief and bool(_other_rates(analysis, shown))
+    if alone:
+        shown = _without_repeated_baselines(analysis, shown)
     certainty: list[Column[ScreenRow]] = [
         numeric("Replayed", "replayed", numbers.count, optional=True),
         numeric("Power", "power", lambda power: f"{100 * power:.0f} %", optional=True),
@@ -146,14 +150,27 @@ def first_screen(
             shown,
             note=_brief_note(analysis, shown, alone=alone) if brief else _note(analysis, shown),
         ),
-        len(rows) - len(shown),
+        left_out,
     )
+
+
+def _without_repeated_baselines(analysis: Analysis, rows: list[ScreenRow]) -> list[ScreenRow]:
+    """The rows without the baselines of slower targets, whose rates stand beside those of their arms."""
+    outcome = find_outcome(analysis)
+    if outcome.fastest is None or len(outcome.targets) < 2 or analysis.second_cells:
+        return rows
+    rivals = {setting.arm for setting in (outcome.fastest, *outcome.close)}
+    repeated = {analysis.compared[row.arm].baseline for row in rows if row.alone is not None} - rivals
+    return [row for row in rows if row.arm not in repeated]
 
 
 def _brief_note(analysis: Analysis, rows: list[ScreenRow], *, alone: bool) -> str:
     """What a reader needs to read these rows; the page and `-v` have the rest."""
     same = "Arm: a setting. tok/s: decoding; alone: without speculation, same repetitions."
-    sentences = [same if alone else f"{WHAT_AN_ARM_IS} tok/s: decoding.", *_second_cells(analysis)]
+    usual = "Arm: a setting. tok/s: decoding."
+    if any(row.verdict and row.verdict.acceptance is not None for row in rows):
+        usual = f"{usual} Accepted: share of drafted tokens kept."
+    sentences = [same if alone else usual, *_second_cells(analysis)]
     if not any(row.ends for row in rows) and any(row.verdict for row in rows):
         sentences.append(_no_interval(analysis))
     doubts = {row.verdict.acceptance_doubt for row in rows if row.verdict}

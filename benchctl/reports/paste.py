@@ -67,7 +67,8 @@ def concluded(analysis: Analysis) -> str:
 def measured(run: RunData, analysis: Analysis, note: str, left_out: int = 0) -> str:
     """Return what a person feels, models, engine, machine, extent and the run's name, an entry of a list each."""
     manifest = run.manifest
-    lines = [outcome_words.felt(find_outcome(analysis), analysis), note]
+    lines = [outcome_words.DEMONSTRATION] if manifest and provenance.demonstrates(manifest) else []
+    lines += [outcome_words.felt(find_outcome(analysis), analysis), note]
     lines += [for_strangers(f"{name}: {value}") for name, value in provenance.glance(manifest)] if manifest else []
     blocks = "1 block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
     facts = [f"{len(manifest.prompts)} prompts, {blocks}" if manifest else blocks]

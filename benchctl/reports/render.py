@@ -146,11 +146,12 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
     for drawing in drawings:
         if drawing.varies is not None or drawing.name == page.speed_figure(analysis):
             first.setdefault(drawing.varies or "speed", drawing)
+    demonstration = outcome_words.DEMONSTRATION if manifest and provenance.demonstrates(manifest) else ""
     return {
         "analysis": analysis,
         "manifest": manifest,
         "headline": conclusion.headline(analysis),
-        "fidelity": conclusion.fidelity(analysis),
+        "fidelity": " ".join(filter(None, [conclusion.fidelity(analysis), demonstration])),
         "felt": outcome_words.felt(outcome, analysis),
         "lengths": length_words.sentences(analysis),
         "disturbed": bool(outcome.disturbed),
@@ -163,7 +164,8 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "decided": decided,
         "action": advice_words.action(analysis, decided) if decided else "",
         "what_to_run": to_run if choices else None,
-        "additions": {} if outcome.disturbed else {row.arm: row.added for row in reversed(to_run.rows) if row.added},
+        "additions": {} if outcome.disturbed else {row.arm: row for row in reversed(to_run.rows) if row.added},
+        "added_to": advice_words.added_to,
         "validity": output.validity(analysis.losslessness),
         "accuracy": output.accuracy(analysis),
         "experiment": experiment,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchctl.analysis.next_experiment import repeat_command
 from benchctl.analysis.outcome import disturbances, find_outcome
 from benchctl.analysis.results import Analysis
 from benchctl.data.manifest import Manifest
@@ -29,6 +30,7 @@ from benchctl.words.verdict import explanation
 
 SAID_BY_HEADLINE = ("run", "by task", "do not speculate", "undecided")
 """What is to be done of a group that its first sentence says already."""
+REPEAT = "To repeat it on a quiet machine"
 MOST_PLACES = 3
 """Places of a warning that are listed; the others are counted."""
 MOST_CHARACTERS = 300
@@ -44,6 +46,8 @@ def print_run(
     console = Console()
     print_summary(console, analysis, str(folder), manifest, verbose=verbose)
     print_decision(console, analysis, verbose=verbose)
+    if manifest and analysis.decision and analysis.decision.next is None and disturbances(analysis):
+        Printout(console).say(f"{REPEAT}: {repeat_command(manifest, folder)}", whole=True)
     if page is None:
         print_next(Printout(console), folder)
     else:
@@ -66,7 +70,8 @@ def print_summary(
     """
     out, show_all = Printout(console), f"benchctl report {shlex.quote(run)} -v"
     fidelity = conclusion.fidelity(analysis)
-    out.say(f"{conclusion.headline(analysis)} {fidelity}".strip(), "bold")
+    demonstration = outcome_words.DEMONSTRATION if manifest and provenance.demonstrates(manifest) else ""
+    out.say(" ".join(filter(None, [conclusion.headline(analysis), fidelity, demonstration])), "bold")
     for sentence in conclusion.sentences_of_sweep(analysis):
         out.say(f"- {sentence}")
     table, folded = decisive(analysis, None if verbose else MOST_ARMS, brief=not verbose)
@@ -79,9 +84,9 @@ def print_summary(
         if verbose or verdict.attestation in ("failed", "off"):
             out.say(f"{verdict.arm}: {conclusion_of_arm(analysis, verdict)} {explanation(analysis, verdict)}")
     engines, models = provenance.short_names(manifest) if manifest else ("", "")
-    felt = [outcome_words.felt(find_outcome(analysis), analysis), engines and f"{engines}."]
-    for line in filter(None, [" ".join(filter(None, felt)), models and f"{models}."]):
-        out.say(line)
+    felt = [outcome_words.felt(find_outcome(analysis), analysis), engines and f"{engines}.", models and f"{models}."]
+    if any(felt):
+        out.say(" ".join(filter(None, felt)))
     for sentence in length_words.sentences(analysis):
         out.say(sentence)
     for line in scope_lines(analysis.losslessness) if verbose else ():
@@ -122,9 +127,9 @@ def print_decision(console: Console, analysis: Analysis, *, verbose: bool = Fals
         out.table(replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
     elif decided is not None and decided.tasks and verbose:
         out.say("The same holds for every task: no arm is shown to be faster on any of them.")
-    additions = {} if disturbed and not verbose else {row.added: row.arm for row in reversed(table.rows) if row.added}
-    for added, arm in additions.items():
-        out.say(f"Add to your command ({arm or ''}): {added}", whole=True, most=4000)
+    additions = {} if disturbed and not verbose else {row.added: row for row in reversed(table.rows) if row.added}
+    for added, row in additions.items():
+        out.say(f"Add to {advice_words.added_to(row)} ({row.arm or ''}): {added}", whole=True, most=4000)
     for name, command in production_commands(table.rows) if verbose else []:
         out.say(f"{name}:")
         out.say(f"  {command}", whole=True, most=4000)
@@ -133,4 +138,4 @@ def print_decision(console: Console, analysis: Analysis, *, verbose: bool = Fals
         stated = experiment.kind == "quiet machine"  # by the first sentence
         if not stated:
             out.say(f"Next: {experiment_words.sentence(experiment)}")
-        out.say(f"{'To repeat it on a quiet machine:' if stated else ' '} {experiment.command}", whole=True)
+        out.say(f"{f'{REPEAT}:' if stated else ' '} {experiment.command}", whole=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.advice import ENOUGH_PROMPTS
+from benchctl.analysis.advice import ENOUGH_PROMPTS, damaged_arms
 from benchctl.analysis.outcome import disturbances
 from benchctl.text import listed, plural
 from benchctl.words import numbers
@@ -29,7 +31,7 @@ _NO_ARM: dict[AdviceReason, str] = {
 }
 _ALONE: dict[GroupAction, str] = {
     "nothing drafted": "Nothing was drafted: run the target alone.",
-    "none is sound": "Run the target alone: every arm that drafted damages the output, or is lossy by design.",
+    "none is sound": "Run the target alone: every arm that drafted {unsound}.",
     "not shown to draft": "No advice: it is not shown that {arms} speculated; the difference may have another cause.",
     "output not known": "Run the target alone until it is known whether the faster arms' output is the target's own.",
     "do not speculate": "Do not speculate: run the target alone.",
@@ -51,7 +53,7 @@ def action(analysis: Analysis, group: GroupDecision) -> str:
     if group.action == "by task":
         return f"For all tasks together no arm is advised. {_by_task(group.tasks)}"
     if group.action != "run":
-        return _ALONE[group.action].format(arms=listed(group.not_shown))
+        return _ALONE[group.action].format(arms=listed(group.not_shown), unsound=_unsound(analysis, group))
     tasks = "" if {row.arm for row in group.tasks} <= {overall.arm} else f" {_by_task(group.tasks)}"
     remark = _output_remark(overall)
     remark = f": {remark}" if remark else ""
@@ -63,6 +65,14 @@ def action(analysis: Analysis, group: GroupDecision) -> str:
         )
     scope = " for these tasks together" if tasks else ""
     return f"Use {overall.arm} ({overall.setting}){scope}{remark}.{tasks}"
+
+
+def _unsound(analysis: Analysis, group: GroupDecision) -> str:
+    """Return what is wrong with arms of which none is sound: each is damaged, lossy by design, or both."""
+    of_group = [row for row in analysis.verdicts if row.arm in group.arms]
+    damaged = {row.arm for row in of_group} & damaged_arms(analysis).keys()
+    lossy = "is lossy by design" if any(row.lossy for row in of_group) else ""
+    return ", or ".join(filter(None, ["damages the output" if damaged or not lossy else "", lossy]))
 
 
 def _by_task(tasks: Sequence[Advice]) -> str:
@@ -98,6 +108,13 @@ def _why_no_arm(analysis: Analysis, row: Advice) -> str:
         conclusion=verdict_words.conclusion(analysis, verdict),
         explanation=verdict_words.explanation(analysis, verdict),
     )
+
+
+def added_to(row: Advice) -> str:
+    """Return what the options of an arm are added to: the engine's program, or `your command` where it has no name."""
+    words = shlex.split(row.command or "")
+    program = next((PurePath(word).name for word in words if "=" not in word), "")
+    return program if program and not program.startswith("python") else "your command"
 
 
 def output(row: Advice) -> str:

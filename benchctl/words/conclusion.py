@@ -17,7 +17,7 @@ from benchctl.analysis.advice import (
 from benchctl.analysis.outcome import find_outcome, task_effects
 from benchctl.analysis.result import MIN_BLOCKS
 from benchctl.analysis.verdict import synthetic_arms
-from benchctl.text import listed, plural
+from benchctl.text import first, listed, plural
 from benchctl.words import numbers
 from benchctl.words import outcome as outcome_words
 from benchctl.words import sweep as sweep_words
@@ -42,9 +42,15 @@ def headline(analysis: Analysis) -> str:
     statement = _no_conclusion(analysis, damage) or _fastest(analysis, damage)
     if not damage:
         return statement
-    prompts = {arm: f" ({count} prompt{'s' if count > 1 else ''})" if count else "" for arm, count in damage.items()}
-    arms = ", ".join(f"{arm}{count}" for arm, count in prompts.items())
+    arms = ", ".join(f"{arm}{_share(analysis, arm, count)}" for arm, count in damage.items())
     return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {statement}".strip()
+
+
+def _share(analysis: Analysis, arm: str, count: int) -> str:
+    """Return how many of an arm's answers are damaged; empty where it is the arm as a whole."""
+    row = analysis.losslessness_of(arm)
+    compared = len(row.comparisons) if row else 0
+    return f" ({count} of {max(count, compared)} answers)" if count else ""
 
 
 def _no_conclusion(analysis: Analysis, damage: Collection[str]) -> str:
@@ -116,7 +122,7 @@ def _faster(analysis: Analysis, shown: Sequence[Verdict], *, stated: bool) -> st
     also = f" Also faster: {_named(others)}." if others else ""
     is_faster = "" if stated else f"{best.arm} is {outcome_words.gain(analysis, best.arm)}. "
     # That all are identical is a sentence of its own.
-    output = "" if {row.lossless for row in analysis.verdicts} == {"identical"} else _output(best)
+    output = "" if {row.lossless for row in analysis.verdicts} == {"identical"} else _output(analysis, best)
     text = f"{is_faster}{output}{also}"
     if shown_for_others(best.like_these, prompts):
         return text.strip()
@@ -131,15 +137,23 @@ def these(prompts: int) -> str:
     return "this prompt" if prompts == 1 else f"these {prompts} prompts"
 
 
-def _output(verdict: Verdict) -> str:
-    """How far the output of a faster arm is the target's own."""
+def _output(analysis: Analysis, verdict: Verdict) -> str:
+    """How far the output of a faster arm is the target's own, and of which other arms that is undetermined."""
+    if verdict.lossless != "undetermined":
+        return f"Its output is {verdict.lossless}."
+    judged = analysis.losslessness_of(verdict.arm)
+    parts: list[str] = []
+    if judged is not None and judged.comparisons:
+        same = sum(comparison.outcome == "identical" for comparison in judged.comparisons)
+        parts.append(f"{same} of {len(judged.comparisons)} answers are identical")
     if verdict.unviolated is not None:
         times = round(100 * verdict.unviolated)
         noticed = f"notice a fault {times} {plural(times, 'time')} in 100" if times else "miss almost any fault"
-        return f"Its output may differ: this check would {noticed}."
-    if verdict.lossless == "undetermined":
-        return "Not known whether its output is the same."
-    return f"Its output is {verdict.lossless}."
+        parts.append(f"the check would {noticed}")
+    excluded = {verdict.arm, *synthetic_arms(analysis.verdicts)}
+    others = [row.arm for row in analysis.verdicts if row.lossless == "undetermined" and row.arm not in excluded]
+    also = f" Also undetermined: {first(others, _MOST_NAMED)}." if others else ""
+    return f"Its output is not proven the same{': ' if parts else ''}{', and '.join(parts)}.{also}"
 
 
 def _named(verdicts: Sequence[Verdict]) -> str:
@@ -315,16 +329,17 @@ def sentences_of_sweep(analysis: Analysis) -> list[str]:
 
 def _groups(analysis: Analysis) -> Iterator[str]:
     """What speculation does for each target; those with a single arm, and a slower one, share a sentence."""
-    damaged, slower = damaged_arms(analysis), dict[str, str]()
+    damaged, slower = damaged_arms(analysis), dict[str, dict[str, str]]()
     for target in find_outcome(analysis).targets:
         of_target = [row for row in analysis.verdicts if analysis.compared[row.arm].baseline == target.baseline]
         sound = [row for row in of_target if row.arm not in damaged]
         name = outcome_words.target_name(target) or f"{target.baseline}: "
         sentences = _speculation(analysis, sound, brief=True).replace(" as without speculation", "")
         if sentences.startswith(_ONE_SLOWER):
-            slower[name.removesuffix(": ")] = numbers.ratio(of_target[0].speedup)
+            setting = analysis.compared[of_target[0].arm].of
+            slower.setdefault(setting, {})[name.removesuffix(": ")] = numbers.ratio(of_target[0].speedup)
             continue
         lowered = sentences.startswith(("Speculation ", "Both ", "All "))
         yield f"{name}{sentences[:1].lower() if lowered else sentences[:1]}{sentences[1:]}"
-    if slower:
-        yield f"{listed(slower)}: {_ONE_SLOWER[0].lower()}{_ONE_SLOWER[1:]}{listed(slower.values())}."
+    for setting, ratios in slower.items():
+        yield f"{listed(ratios)}: {setting} is slower ({', '.join(ratios.values())}); nothing else was tried."

@@ -22,7 +22,7 @@ _EXPERIMENTS: dict[ExperimentKind, str] = {
     "enough prompts": "Measure at least {enough} prompts, or your own: {arms} is faster on these {prompts}.",
     "more prompts": "Measure more prompts, or your own: {arms} is faster on these; for others that is not known.",
     "blocks of an arm": "Measure more repetitions of {arms}: undecided so far, and the most likely to be faster.",
-    "depth": "Try depth {depth} of {type}: {predicted} is predicted {basis}.",
+    "depth": "Try depth {depth} of {type}: {reason}.",
     "your prompts": "Try your own prompts: the results depend on them.",
     "repeating prompts": "Try prompts whose answers repeat their input (editing, summarising): there n-grams help.",
     "copying": "Try {type}, a drafter that costs next to nothing: {slower}.",
@@ -32,6 +32,9 @@ _EXPERIMENTS: dict[ExperimentKind, str] = {
 def sentence(experiment: Experiment) -> str:
     """Return what to measure next and why, and what to do before or after its command."""
     timed = "" if experiment.width_timed else ", unless that width runs another kernel"
+    depth_reason = f"{numbers.ratio(experiment.predicted)} is predicted from the others{timed}"
+    if experiment.predicted is None:
+        depth_reason = f"the deepest so far, {listed(experiment.arms)}, is the fastest"
     text = _EXPERIMENTS[experiment.kind].format(
         arms=listed(experiment.arms),
         power=100 * (experiment.power or 0.0),
@@ -39,8 +42,7 @@ def sentence(experiment: Experiment) -> str:
         enough=ENOUGH_PROMPTS,
         type=experiment.type,
         depth=experiment.depth,
-        predicted=numbers.ratio(experiment.predicted),
-        basis=f"from the others{timed}",
+        reason=depth_reason,
         slower="every arm here is slower" if experiment.all_slower else "no arm here is shown to be faster",
     )
     if experiment.prompts_file is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.warnings import NOTED
-from benchctl.text import plural
+from benchctl.text import listed, plural
 from benchctl.words import warnings
 
 if TYPE_CHECKING:
@@ -60,16 +62,22 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
 
 def counted(groups: Sequence[WarningGroup]) -> str:
     """How many warnings there are and of which kind, the most serious first; empty where there is none."""
-    notes = sum(group.id == NOTED for group in groups)
+    notes = Counter(_subject(group.observations[0][1]) for group in groups if group.id == NOTED)
     named = [group for group in groups if group.id != NOTED]
     kinds = [group.id.replace("-", " ") for group in named[:_MOST_NAMED]]
     kinds[:1] = [f"{kind} ({named[0].observations[0][0]})" for kind in kinds[:1]]
     kinds += [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
-    kinds += [f"{notes} from before the run"] if notes and named else []
+    kinds += [f"{number} about {subject}" for subject, number in notes.items()]
     count = f"{len(groups)} {plural(len(groups), 'warning')}"
-    if not named:
-        return f"{count} from before the run (see -v)." if groups else ""
-    return f"{count} (see -v): {', '.join(kinds)}."
+    if notes and not named:
+        return f"{count} about {listed(notes)} (see -v)."
+    return f"{count} (see -v): {', '.join(kinds)}." if groups else ""
+
+
+def _subject(note: str) -> str:
+    """Return what was noted of: an arm, which such a note begins with, or else the set-up (machine, engine, models)."""
+    arm = re.match(r"Arm (\S+?):? ", note)
+    return arm[1] if arm else "the set-up"
 
 
 def notices(run: RunData, analysis: Analysis) -> list[str]:

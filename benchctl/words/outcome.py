@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.advice import compared_prompts
+from benchctl.analysis.advice import compared_prompts, damaged_arms
 from benchctl.analysis.outcome import ANSWER_TOKENS, Felt, Outcome, Setting, TargetOutcome, TaskEffect, task_effects
 from benchctl.analysis.scope import by_condition
+from benchctl.analysis.verdict import synthetic_arms
 from benchctl.text import listed
 from benchctl.words import numbers
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from benchctl.analysis.losslessness import Range, Scope
     from benchctl.analysis.results import Analysis
 
-REPEAT = "repeat on a quiet one first"
+REPEAT = "repeat on a quiet one"
+DEMONSTRATION = "Demonstration models: the speed-ups do not carry over to yours."
 _CLOSE_TO_ONE = 0.03
 _NOTABLE = 2**20
 """Fewer bytes of memory are no difference."""
@@ -28,32 +30,47 @@ _MOST_TASKS = 4
 
 
 def fastest(outcome: Outcome, analysis: Analysis) -> str:
-    """Return which setting is the fastest of all, in tokens a second, and whether the machine was fit to say so."""
-    setting = outcome.fastest
+    """Return which setting is the fastest of all, in tokens a second, and whether the machine was fit to say so.
+
+    Where an arm damages the output, it is the fastest of those that do not.
+    """
+    setting, damaged = outcome.fastest, damaged_arms(analysis).keys() - synthetic_arms(analysis.verdicts)
+    unfit = machine(outcome, damaged=bool(damaged))
     if setting is None:
-        return machine(outcome)
+        return unfit
     name, speedup = setting_name(setting, analysis), ""
     if setting.speculates and len(outcome.targets) == 1:
         speedup = f", {gain(analysis, setting.arm)}"
     group = next(row for row in outcome.targets if setting.arm in (row.baseline, *row.faster, *row.open))
     nothing_shown = all(row.interval is None for row in analysis.verdicts)
     unshown = [] if setting.speculates or nothing_shown else group.open
-    shown = "Fastest in this run" if nothing_shown else "Fastest shown" if unshown else "Fastest"
-    rival = " (answer quality not compared)" if len(outcome.targets) > 1 else ""
+    safe = " safe setting" if damaged else ""
+    shown = f"Fastest{safe}{' in this run' if nothing_shown else ' shown' if unshown else ''}: "
+    undecided = any(row.speed in ("undecided", "unknown") for row in analysis.verdicts if row.arm not in damaged)
+    if damaged and len(outcome.targets) == 1 and not (setting.speculates or undecided):
+        shown = "No safe setting is faster than "
+    rival = " (its answers may be worse: not compared)" if len(outcome.targets) > 1 else ""
     rival += f"; {listed(unshown[:3])} may be faster" if unshown else ""
     close = [f"{setting_name(row, analysis)}, {numbers.rate(row.rate)}" for row in outcome.close]
     rival = f"{rival}{f'; about as fast: {listed(close)}' if close else ''}"
-    return f"{shown}: {name}, {numbers.rate(setting.rate)} tok/s{rival}{speedup}. {machine(outcome)}".strip()
+    return f"{shown}{name}, {numbers.rate(setting.rate)} tok/s{rival}{speedup}. {unfit}".strip()
 
 
 def gain(analysis: Analysis, arm: str) -> str:
-    """Return how much faster an arm is, how sure that is, on which tasks, and whether it drafted in few prompts."""
+    """Return how much faster an arm is, how sure that is, on which tasks, and over how many prompts.
+
+    The latter where it drafted for some of them alone. Where answers differ in length and that changes the number, the
+    speed-up over equal lengths, too.
+    """
     verdict = next(row for row in analysis.verdicts if row.arm == arm)
     ends = f" ({numbers.between(verdict.interval)}, 95 %)" if verdict.interval else ""
     tasks = by_task(task_effects(analysis, arm))
     prompts, drafted = compared_prompts(analysis, arm)
-    few = f"; it drafted in only {drafted} of {prompts} prompts" if drafted < prompts else ""
-    return f"{numbers.ratio(verdict.speedup)} as fast as without speculation{ends}{f': {tasks}' if tasks else ''}{few}"
+    ratio, matched = numbers.ratio(verdict.speedup), numbers.ratio(verdict.length_matched)
+    few = f" over all {prompts} prompts ({drafted} with a draft)" if drafted < prompts else ""
+    unequal = any((row.id, row.where) == ("unequal-work", arm) for row in analysis.warnings)
+    equal = f"; {matched} over answers of equal length" if unequal and matched not in (ratio, numbers.ABSENT) else ""
+    return f"{ratio} as fast as without speculation{ends}{few}{f': {tasks}' if tasks else ''}{equal}"
 
 
 def setting_name(setting: Setting, analysis: Analysis) -> str:
@@ -65,9 +82,13 @@ def setting_name(setting: Setting, analysis: Analysis) -> str:
     return f"{target or 'the target'} without speculation ({setting.arm})"
 
 
-def machine(outcome: Outcome) -> str:
-    """Return that the machine was not fit to measure; empty where nothing disturbed it."""
-    return f"The machine was {listed(outcome.disturbed)}: {REPEAT}." if outcome.disturbed else ""
+def machine(outcome: Outcome, *, damaged: bool = False) -> str:
+    """Return that the machine was not fit to measure; empty where nothing disturbed it.
+
+    `damaged`: an arm damages the output, which is a fact on any machine.
+    """
+    todo = "the speeds are unreliable" if damaged else REPEAT
+    return f"The machine was {listed(outcome.disturbed)}: {todo}." if outcome.disturbed else ""
 
 
 def target_name(target: TargetOutcome) -> str:
@@ -81,7 +102,7 @@ def _labelled(labels: Mapping[str, str]) -> str:
 
 
 def by_task(effects: list[TaskEffect]) -> str:
-    """Return on which tasks an arm is faster or slower: `1.78× on editing, no clear difference on chat and code`."""
+    """Return on which tasks an arm is faster or slower: `1.78× on editing, not decided on chat and code`."""
     clear = sorted((row for row in effects if row.speed != "undecided"), key=lambda row: -row.speedup)
     if len(clear) > _MOST_TASKS and len(clear) == len(effects):
         best, worst = clear[0], clear[-1]
@@ -90,25 +111,25 @@ def by_task(effects: list[TaskEffect]) -> str:
     undecided = [row.task for row in effects if row.speed == "undecided"]
     if parts and undecided:
         several = len(undecided) > _MOST_TASKS
-        parts.append(f"no clear difference on {f'{len(undecided)} other tasks' if several else listed(undecided)}")
+        parts.append(f"not decided on {f'{len(undecided)} other tasks' if several else listed(undecided)}")
     return ", ".join(parts)
 
 
 def felt(outcome: Outcome, analysis: Analysis) -> str:
     """Return what a person feels of the fastest setting and of the best arm of each target, and for which requests.
 
-    What was measured is told apart from what is projected to `ANSWER_TOKENS` tokens. A few sentences on a line; empty
-    without an arm.
+    What was measured is told apart from what is projected to `ANSWER_TOKENS` tokens. A few sentences on a line; without
+    an arm only for which requests.
     """
     if not outcome.felt:
-        return ""
+        return conditions(_scope(analysis))
     best, *others = outcome.felt
     faster = {arm for target in outcome.targets for arm in target.faster}
     requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request and row.arm in faster]
     rest = f" ({', '.join(requests[:_MOST_OTHERS])})" if requests else ""
     request = [f"whole request {numbers.ratio(best.request)} as fast{rest}"] if best.request is not None else []
     details = ", ".join([*request, *_details(best)])
-    measured = f"Measured with {best.arm}: {details}." if details else ""
+    measured = f"Costs of {best.arm} (measured): {details}." if details else ""
     return " ".join(filter(None, [measured, _projected(best, outcome), conditions(_scope(analysis))]))
 
 

@@ -215,6 +215,23 @@ def test_a_depth_that_the_line_promises_is_to_be_tried(analysis: Analysis) -> No
     assert "--type draft-simple --depth 10" in result.command
 
 
+def test_twice_the_depth_is_to_be_tried_where_the_deepest_is_the_fastest(analysis: Analysis) -> None:
+    built = build_analysis(["baseline", "spec_d4", "spec_d8"])
+
+    def deeper(alpha: float, **speeds: float) -> Experiment:
+        verdicts = [row.model_copy(update={"speed": "faster", "speedup": speeds[row.arm], "lossless": "identical",
+                                           "like_these": Interval(low=1.1, high=3, method="")})
+                    for row in built.verdicts]  # fmt: skip
+        costs = [row.model_copy(update={"alpha": alpha}) for row in built.costs]
+        return experiment(built.model_copy(update={"verdicts": verdicts, "costs": costs}))
+
+    result = deeper(0.9, spec_d4=1.5, spec_d8=2.0)
+    assert (result.kind, result.depth, result.arms, result.predicted) == ("depth", 16, ["spec_d8"], None)
+    assert result.command.endswith("--type draft-simple --depth 16")
+    assert deeper(0.9, spec_d4=2.0, spec_d8=1.5).kind != "depth"
+    assert deeper(0.5, spec_d4=1.5, spec_d8=2.0).kind != "depth", "nearly no draft token would be accepted there"
+
+
 def test_what_is_settled_depends_on_the_prompts(analysis: Analysis) -> None:
     result = experiment(analysis)
     assert (result.kind, result.prompts_file) == ("your prompts", "your-prompts.jsonl")

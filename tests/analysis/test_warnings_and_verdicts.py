@@ -271,7 +271,7 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     assert verdict.speed == "faster" and verdict.like_these is not None
     assert not verdict.like_these.excludes_one
     sentence = headline(analysis)
-    assert "The gain holds for these 6 prompts" in sentence and "it drafted in only 1 of 6 prompts" in sentence
+    assert "The gain holds for these 6 prompts" in sentence and "over all 6 prompts (1 with a draft)" in sentence
     assert "at least 12" in sentence
 
 

@@ -115,7 +115,7 @@ def test_what_to_do_stands_on_the_first_screen(run_data: RunData, analysis: Anal
     page, text = render_html(run_data, changed, []), render_markdown(run_data, changed, [])
     for shown, end in ((page, '<section id="arms">'), (text, "## Why")):
         first = shown.partition(end)[0]
-        assert "Add to your command" in first and added in first
+        assert "Add to llama-server" in first and added in first
     assert all(f'<th scope="row">{task}</th>' in page for task in analysis.tasks)
     assert "--port 8080" in page
 

@@ -9,11 +9,12 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+from benchctl.analysis.results import ALL_TASKS, Analysis, Caution, Fact, Verdict
 from benchctl.reports.bars import ASCII, UNICODE, print_bars
 from benchctl.reports.first_screen import MOST_ARMS
 from benchctl.reports.run_summary import print_decision, print_summary
 from benchctl.reports.terminal import Printout
+from benchctl.words.notices import counted, grouped_warnings
 from benchctl.words.verdict import explanation
 from tests.reports.handmade import build_analysis, decided
 
@@ -118,6 +119,17 @@ def test_warnings_are_counted_and_shown_on_request(analysis: Analysis) -> None:
     place = analysis.warnings[0].where
     assert f"7 warnings (see -v): kind 0 ({place}), kind 1, 5 more." in printed(many, 200)
     assert printed(many, 80, verbose=True).count(analysis.warnings[0].where) >= 7
+
+
+def test_notes_of_the_preparation_are_counted_by_their_subject(analysis: Analysis) -> None:
+    texts = ["Arm spec_d4: it is odd.", "Arm spec_d4 is lossy by design (a).", "This is a virtual machine."]
+    noted = [Caution(id="noted", where="the whole run", facts=[Fact(code="text", values={"text": text})])
+             for text in texts]  # fmt: skip
+    further = counted(grouped_warnings(analysis.model_copy(update={"warnings": [analysis.warnings[0], *noted]})))
+    assert further.endswith(", 2 about spec_d4, 1 about the set-up.") and further.startswith("4 warnings (see -v): ")
+    assert counted(grouped_warnings(analysis.model_copy(update={"warnings": noted[2:]}))) == (
+        "1 warning about the set-up (see -v)."
+    )
 
 
 def test_an_arm_whose_attestation_failed_says_so(analysis: Analysis) -> None:

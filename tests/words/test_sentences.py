@@ -193,7 +193,7 @@ ACTIONS: list[tuple[str, Advice, list[Advice], str]] = [
      "For all tasks together no arm is advised. By task it is spec_d4 for code."),
     ("nothing drafted", row_of(arm=None), [], "Nothing was drafted: run the target alone."),
     ("none is sound", row_of(arm=None), [],
-     "Run the target alone: every arm that drafted damages the output, or is lossy by design."),
+     "Run the target alone: every arm that drafted damages the output."),
     ("not shown to draft", row_of(arm=None), [],
      "No advice: it is not shown that a and b speculated; the difference may have another cause."),
     ("output not known", row_of(arm=None), [],
@@ -213,6 +213,21 @@ def test_what_to_do(action: str, overall: Advice, tasks: list[Advice], sentence:
     assert decision is not None
     fields = {"action": action, "overall": overall, "tasks": tasks, "not_shown": ["a", "b"]}
     assert advice.action(analysis, decision.groups[0].model_copy(update=fields)) == sentence
+
+
+def test_lossy_arms_are_named_only_where_there_are_any(analysis: Analysis) -> None:
+    group = decided(analysis).decision.groups[0].model_copy(update={"action": "none is sound"})  # type: ignore[union-attr]
+    said = advice.action(changed(analysis, lossy=["typical acceptance"]), group)
+    assert said == "Run the target alone: every arm that drafted is lossy by design."
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [("A=/x/y /opt/bin/llama-server -m a.gguf", "llama-server"), ("vllm serve model", "vllm"),
+     ("/usr/bin/python3 -m benchctl.serve", "your command"), (None, "your command")],
+)  # fmt: skip
+def test_options_are_added_to_the_engines_program(command: str | None, program: str) -> None:
+    assert advice.added_to(row_of(command=command)) == program
 
 
 BEST = Candidate(arm="spec_d4", speedup=1.1, interval=WIDE, lossless="violation")
@@ -261,6 +276,8 @@ EXPERIMENTS: list[tuple[dict[str, Any], str]] = [
      "Measure more repetitions of a: undecided so far, and the most likely to be faster."),
     ({"kind": "depth", "depth": 10, "type": "draft-simple", "predicted": 3.43},
      "Try depth 10 of draft-simple: 3.43× is predicted from the others, unless that width runs another kernel."),
+    ({"kind": "depth", "depth": 32, "type": "draft-simple", "arms": ["d16"]},
+     "Try depth 32 of draft-simple: the deepest so far, d16, is the fastest."),
     ({"kind": "copying", "type": "ngram-mod", "all_slower": True},
      "Try ngram-mod, a drafter that costs next to nothing: every arm here is slower."),
     ({"kind": "copying", "type": "ngram-mod"},

@@ -12,8 +12,10 @@ from benchctl.analysis.results import Analysis
 from benchctl.data.cell import Cell
 from benchctl.data.integrity import Integrity
 from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity, SetupIdentity
+from benchctl.recipes.source import bundled_names
 from benchctl.reports.columns import Cell as TableCell
 from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, numeric
+from benchctl.text import listed
 from benchctl.words import numbers
 
 Fact = tuple[str, TableCell]
@@ -75,22 +77,35 @@ def hardware(manifest: Manifest) -> str:
 
 
 def short_names(manifest: Manifest) -> tuple[str, str]:
-    """Return the engines with their builds, and the models; a model's type of weights where its name lacks it."""
+    """Return the engines with their builds, and the models; a model's types of weights where its name lacks them."""
 
     def named(models: Iterable[ModelIdentity]) -> str:
-        types: dict[str, set[str | None]] = {}
+        types: dict[str, list[str]] = {}
         for model in models:
             name = model.source.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
-            types.setdefault(name, set()).add(weights_of(model.facts))
-        return ", ".join(
-            f"{name} ({kind})" if len(kinds) == 1 and (kind := next(iter(kinds))) and kind not in name.lower() else name
-            for name, kinds in types.items()
-        )
+            kinds, kind = types.setdefault(name, []), weights_of(model.facts)
+            kinds += [kind] if kind and kind not in kinds else []
+        return ", ".join(map(_with_types, types, types.values()))
 
     setups = _setups(manifest)
     drafts = named(setup.draft for setup in setups if setup.draft is not None)
     engines = re.sub(r"\(build \S+, commit (\w+)\)", r"(\1)", ", ".join(_engines(manifest)))
-    return engines, f"{named(setup.target for setup in setups)}{f' with {drafts}' if drafts else ''}"
+    return engines, f"Target {named(setup.target for setup in setups)}{f'; draft {drafts}' if drafts else ''}"
+
+
+def _with_types(name: str, kinds: Sequence[str]) -> str:
+    """Return a model's name with its types of weights; of several none is a part of the name."""
+    if len(kinds) < 2:
+        return f"{name} ({kinds[0]})" if kinds and kinds[0] not in name.lower() else name
+    ending = next((kind for kind in kinds if name.lower().endswith(kind)), "")
+    return f"{name[: len(name) - len(ending)].rstrip('-._')} in {listed(kinds)}"
+
+
+def demonstrates(manifest: Manifest) -> bool:
+    """Whether a target or draft is a model that benchctl ships, or was made of one, which keeps its name."""
+    names = bundled_names()
+    models = [model for setup in _setups(manifest) for model in (setup.target, setup.draft) if model is not None]
+    return any(model.source.startswith("bundled:") or model.facts.get("name") in names for model in models)
 
 
 def _setups(manifest: Manifest) -> Sequence[Manifest | SetupIdentity]:
