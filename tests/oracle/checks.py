@@ -570,7 +570,7 @@ class Report:
         for note in self.reading.manifest.get("warnings", []):
             if note not in observations:
                 yield f"analysis.json lacks a warning of the run: {note[:60]}"
-        for where, pattern in (("terminal", r"(\d+) warnings?[:)]"), ("index.html", r"Warnings \((\d+)\)")):
+        for where, pattern in (("terminal", r"(\d+) warnings? \(see"), ("index.html", r"Warnings \((\d+)\)")):
             for number in re.findall(pattern, self.texts[where]):
                 self.looked_at["warnings"].add(where)
                 if int(number) != kinds:
