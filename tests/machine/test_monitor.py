@@ -101,6 +101,13 @@ def test_a_thread_looks_between_the_readings_and_says_what_it_cost(monkeypatch: 
     assert watch.disturbance.cost_s is not None and watch.disturbance.cost_s > 0
 
 
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process: what earlier tests had forked is a child of it, too."""
+    monkeypatch.setattr(psutil.Process, "children", lambda process, recursive=False: [])
+
+
+@pytest.mark.usefixtures("no_engine")
 def test_a_watch_that_an_error_ends_has_seen_what_was_before_it() -> None:
     watch = Watch()
     with pytest.raises(KeyboardInterrupt), watch:
@@ -212,6 +219,7 @@ def test_a_machine_without_frequencies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fastest_core_mhz() is None
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_every_cell_keeps_what_its_watch_saw(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:
