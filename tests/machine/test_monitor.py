@@ -102,12 +102,12 @@ def test_a_thread_looks_between_the_readings_and_says_what_it_cost(monkeypatch: 
 
 
 @pytest.fixture
-def childless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process descends from this one, as another test's may."""
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process: what earlier tests had forked is a child of it, too."""
     monkeypatch.setattr(psutil.Process, "children", lambda process, recursive=False: [])
 
 
-@pytest.mark.usefixtures("childless")
+@pytest.mark.usefixtures("no_engine")
 def test_a_watch_that_an_error_ends_has_seen_what_was_before_it() -> None:
     watch = Watch()
     with pytest.raises(KeyboardInterrupt), watch:
@@ -219,7 +219,7 @@ def test_a_machine_without_frequencies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fastest_core_mhz() is None
 
 
-@pytest.mark.usefixtures("childless")
+@pytest.mark.usefixtures("no_engine")
 def test_every_cell_keeps_what_its_watch_saw(
     recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
 ) -> None:

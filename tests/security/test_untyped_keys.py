@@ -119,9 +119,8 @@ def test_shipped_recipes_run_and_their_copies_ask(home: Path, name: str) -> None
     copy = Path(file.name)
     copy.write_bytes(file.read_bytes())
     asks = bool(find_openings(load_recipe(copy), Path.cwd()))
-    assert asks == (
-        any(word in file.read_text() for word in ("\n  args:", "\n  env:", "ngram_match", "per_batch_size"))
-    )
+    unchecked = ("\n  args:", "\n  env:", "ngram_match", "_per_batch_size")
+    assert asks == any(key in file.read_text() for key in unchecked)
 
 
 def test_a_folder_is_trusted_once_with_what_lies_below_it_and_taken_back(home: Path) -> None:
