@@ -223,8 +223,8 @@ def _deeper(run: Situation) -> Experiment | None:
     depths = {row.arm: row for row in run.analysis.costs if row.depth is not None and row.alpha is not None}
     kinds: dict[str, list[Verdict]] = {}
     for verdict in run.drafted:
-        kind, _, depth = verdict.setting.partition(", depth ")
-        if verdict.arm in depths and depth.isdecimal():
+        kind, _, setting = verdict.setting.partition(", depth ")
+        if verdict.arm in depths and setting.isdecimal():
             kinds.setdefault(kind, []).append(verdict)
     for kind, arms in kinds.items():
         deepest = max(arms, key=lambda verdict: depths[verdict.arm].depth or 0)

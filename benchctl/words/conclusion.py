@@ -42,8 +42,9 @@ def headline(analysis: Analysis) -> str:
     statement = _no_conclusion(analysis, damage) or _fastest(analysis, damage)
     if not damage:
         return statement
-    arms = ", ".join(f"{arm}{_share(analysis, arm, count)}" for arm, count in damage.items())
-    return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {statement}".strip()
+    arms = listed(f"{arm}{_share(analysis, arm, count)}" for arm, count in damage.items())
+    damages = "damages" if len(damage) == 1 else "damage"
+    return f"{arms} {damages} the output, beyond what numeric noise explains. {statement}".strip()
 
 
 def _share(analysis: Analysis, arm: str, count: int) -> str:
@@ -152,7 +153,7 @@ def _output(analysis: Analysis, verdict: Verdict) -> str:
         parts.append(f"the check would {noticed}")
     excluded = {verdict.arm, *synthetic_arms(analysis.verdicts)}
     others = [row.arm for row in analysis.verdicts if row.lossless == "undetermined" and row.arm not in excluded]
-    also = f" Also undetermined: {first(others, _MOST_NAMED)}." if others else ""
+    also = f" Nor is that of {first(others, _MOST_NAMED)}." if others else ""
     return f"Its output is not proven the same{': ' if parts else ''}{', and '.join(parts)}.{also}"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
 
 REPEAT = "repeat on a quiet one"
-DEMONSTRATION = "Demonstration models: the speed-ups do not carry over to yours."
+DEMONSTRATION = "Demonstration models: none of this carries over to yours."
 _CLOSE_TO_ONE = 0.03
 _NOTABLE = 2**20
 """Fewer bytes of memory are no difference."""

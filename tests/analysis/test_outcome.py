@@ -44,7 +44,7 @@ def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analys
     assert bf16.startswith(f"bf16: ngram-t_bf16 is 1.16× as fast (1.10 to 1.22, 95 %) {prompts}: {tasks}. ")
     assert bf16.endswith(
         "Its output is not proven the same: 31 of 32 answers are identical, and the check would miss almost any fault. "
-        "Also undetermined: spec_d8-t_q4_k_m."
+        "Nor is that of spec_d8-t_q4_k_m."
     )
     assert others == ["q8_0 and q4_k_m: spec_d8 is slower (0.45×, 0.39×); nothing else was tried."]
 
@@ -150,7 +150,7 @@ def screen_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 def test_models_of_the_demonstration_say_nothing_of_others(screen_of: Callable[[str], str]) -> None:
     """The run's target is a file of its own, made of a bundled model, whose name it keeps."""
     screen = screen_of("padded-cuda/20261127-204443-ee1d")
-    assert "Demonstration models: the speed-ups do not carry over to yours. Arm " in screen
+    assert "Demonstration models: none of this carries over to yours. Arm " in screen
     assert "Target padded-hybrid (f16); draft bundled:tiny-hybrid-draft (bf16)." in screen
     assert "Add to llama-server (spec_d16): -md " in screen
     assert "Next: Try depth 32 of draft-simple: the deepest so far, spec_d16, is the fastest." in screen
@@ -160,7 +160,7 @@ def test_models_of_the_demonstration_say_nothing_of_others(screen_of: Callable[[
 def test_after_damage_no_speed_is_praised_and_nothing_is_ordered_twice(screen_of: Callable[[str], str]) -> None:
     screen = screen_of("vllm-hybrid/20261121-180606-c5c1")
     assert screen.startswith(
-        "Speculation damages the output here: ngram (12 of 12 answers), beyond what numeric noise explains. "
+        "ngram (12 of 12 answers) damages the output, beyond what numeric noise explains. "
         "No safe setting is faster than the target without speculation (baseline), 53.8 tok/s. "
         "The machine was busy and unsteady: the speeds are unreliable. Demonstration models: "
     )

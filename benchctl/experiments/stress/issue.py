@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 
+from benchctl.analysis.advice import EXAMPLE_PORT
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.verdict import describe_speculation
 from benchctl.data.writer import LOGS
@@ -16,7 +17,7 @@ from benchctl.experiments.stress.stored import Reproduction, StressTest
 from benchctl.recipes.adapters import adapter_of
 from benchctl.reports.filled_form import FilledForm, prose, shared
 from benchctl.reports.render import markdown_block, markdown_text
-from benchctl.reports.reproduction import EXAMPLE_PORT, shell_command
+from benchctl.reports.reproduction import shell_command
 from benchctl.words import stress as words
 
 
