@@ -45,7 +45,7 @@ def test_a_hybrid_is_corrupted_and_verify_lossless_finds_a_violation(
     assert verdict.exit_code == 1, verdict.output
     (arm,) = json.loads(verdict.stdout)["arms"]
     violations = [comparison for comparison in arm["comparisons"] if comparison["outcome"] == "violation"]
-    assert arm["verdict"] == "violation"
+    assert arm["verdict"] == "violation", (arm["reason"], arm["counts"], arm["noise"])
     assert violations
     fork = violations[0]["fork"]
     assert fork["margin"] > 100 * fork["noise_floor"]
