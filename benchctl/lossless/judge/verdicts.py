@@ -8,7 +8,8 @@ within a block, over every block. Every prompt gets the first class that applies
     violation      a token is not the target's likeliest in the arm's own batch (see `replay`)
     undetermined   an answer differs whose request constrains it (`response_format`, `tools`)
     exact          an answer differs, and every token of it is the target's likeliest in the arm's own batch
-    degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end
+    degenerate     the answers differ, and either is empty, a loop, a run of reserved tokens, or does not end; where the
+                   target's is sound, and noise does not explain where they part, it is a violation
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `divergence`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
@@ -330,7 +331,10 @@ def _of_unequal(
     if fault := degeneration(theirs):
         return "degenerate", (because("degenerate-target", fault=fault),)
     if fault := degeneration(ours) or runs_on(ours, theirs):
-        return "degenerate", (because("degenerate", fault=fault), *(reason for _, reason, _ in divergences[:1]))
+        broken, outcome = because("degenerate", fault=fault), divergences[0][0] if divergences else None
+        if outcome == "violation":  # what is worse than a wrong token is no weaker evidence
+            return outcome, (divergences[0][1], broken)
+        return "degenerate", (broken, *(reason for _, reason, _ in divergences[:1]))
     if not divergences:
         return "differs", (because("other-ending"),)
     outcome, reason, _ = divergences[0]

@@ -66,6 +66,21 @@ def test_a_margin_beyond_the_noise_is_a_violation(diverging_run: DivergingRun) -
     assert codes(comparison) == ["not-noise"] and comparison.reasons[0].values["margin"] == pytest.approx(3.0)
 
 
+def test_a_wrong_token_is_a_violation_also_where_what_follows_is_garbage(diverging_run: DivergingRun) -> None:
+    """vLLM's damaged hybrids: 17 nats, then broken characters; four such answers left the arm undetermined."""
+    broken = {"text": "def add(" + "\ufffd" * 12}
+    beyond = divergence_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])
+    judged, comparison = verdict(diverging_run([*NOISY, beyond], **broken))
+    assert (judged.verdict, comparison.outcome, codes(comparison)) == (
+        "violation",
+        "violation",
+        ["not-noise", "degenerate"],
+    )
+    near = divergence_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])
+    judged, comparison = verdict(diverging_run([*NOISY, near], **broken))
+    assert (judged.verdict, comparison.outcome) == ("undetermined", "degenerate")
+
+
 def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(diverging_run: DivergingRun) -> None:
     _, comparison = verdict(
         diverging_run([*NOISY, divergence_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])])
