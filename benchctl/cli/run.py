@@ -74,7 +74,7 @@ def run(
 
     from benchctl.cli.show_engine_line import show_engine_line
     from benchctl.data.store import open_run, resolve_run
-    from benchctl.measurement.budget import DEFAULT_S, timed, with_budget, within_budget
+    from benchctl.measurement.budget import DEFAULT_S, with_budget, within_budget
     from benchctl.measurement.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measurement.prepare import RecipeContext
     from benchctl.measurement.progress import RunProgress
@@ -144,8 +144,8 @@ def run(
             ready = context.prepare(engine_binary, models_dir, progress.note, planned, quantizes=not dry_run)
             if budget_s is None or limit is not None:
                 return ready
-            ready = ready if dry_run else timed(ready, out, budget_s, progress.waiting)
-            smaller = within_budget(ready, out, budget_s, drops_arms=not arms_are_named)
+            waiting = None if dry_run else progress.waiting
+            smaller = within_budget(ready, out, budget_s, drops_arms=not arms_are_named, waiting=waiting)
             if dropped := [arm.name for arm in ready.recipe.arms if arm.name not in smaller.launches]:
                 progress.note(
                     f"The budget has no time for {listed(dropped)}. Give it more, or name the depths: --depth."

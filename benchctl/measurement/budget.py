@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from benchctl.errors import EngineError
 from benchctl.measurement.cell import running
-from benchctl.measurement.estimate import size_of, timings_for
+from benchctl.measurement.estimate import paced_timings, size_of, timings_for
 from benchctl.measurement.plan import ArmCost, make_plan
 from benchctl.measurement.prepare import Prepared, with_arms
 from benchctl.measurement.requests import as_warm_up, warm_up
@@ -35,22 +35,6 @@ def with_budget(recipe: Recipe, budget_s: float) -> Recipe:
     """Return the recipe with blocks that end within a time, after the first three."""
     rule = recipe.blocks if isinstance(recipe.blocks, AutoBlocks) else AutoBlocks()
     return recipe.model_copy(update={"blocks": rule.model_copy(update={"budget_min": budget_s / 60})})
-
-
-def timed(prepared: Prepared, results: Path, budget_s: float, waiting: Callable[[str], None]) -> Prepared:
-    """Return the run with what a process of its baseline costs, where no earlier run below `results` tells.
-
-    By the memory's bandwidth alone runs were planned that took three times as long. An engine whose start alone would
-    take too much of the budget is not timed, and neither is one that fails: the run will say so, with its log.
-    """
-    usual = adapter_of(prepared.recipe.engine.kind).usual
-    slow = usual is not None and usual.start_s > TIMING_SHARE * budget_s
-    if slow or timings_for(prepared, None, results).known:
-        return prepared
-    waiting("timing two answers of the target, to size the run")
-    with TemporaryDirectory(prefix="benchctl-") as folder, suppress(EngineError):
-        return replace(prepared, pace=time_baseline(prepared, Path(folder) / "timing.log"))
-    return prepared
 
 
 def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
@@ -78,13 +62,25 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     return ArmCost(ready - began + stopping_s, answer_s)
 
 
-def within_budget(prepared: Prepared, results: Path, budget_s: float, *, drops_arms: bool) -> Prepared:
+def within_budget(
+    prepared: Prepared,
+    results: Path,
+    budget_s: float,
+    *,
+    drops_arms: bool,
+    waiting: Callable[[str], None] | None = None,
+) -> Prepared:
     """Return the run with as many prompts of each task as the first blocks have time for, at least one.
 
-    By times of an earlier run below `results`, else by `timed` or by memory bandwidth. Where nothing is known: two
-    prompts of each. `drops_arms`: where a prompt of each takes too long, the deepest drafts are left out.
+    By times of an earlier run below `results`, else of the target, which is timed now and said to `waiting` (`None`: it
+    is not started), else by memory bandwidth. Where nothing is known: two prompts of each. `drops_arms`: where a prompt
+    of each takes too long, the deepest drafts are left out.
     """
-    timings, smallest = timings_for(prepared, None, results), prepared
+    timings = timings_for(prepared, None, results)
+    if waiting is not None and not timings.known:
+        prepared = _timed(prepared, budget_s, waiting)
+        timings = paced_timings(prepared)
+    smallest = prepared
     for smaller in _smaller(prepared, drops_arms=drops_arms):
         plan = make_plan(smaller.recipe, smaller.prompts)
         seconds = size_of(smaller, plan, timings).seconds
@@ -94,6 +90,21 @@ def within_budget(prepared: Prepared, results: Path, budget_s: float, *, drops_a
             return smaller
         smallest = smaller
     return smallest
+
+
+def _timed(prepared: Prepared, budget_s: float, waiting: Callable[[str], None]) -> Prepared:
+    """Return the run with what a process of its baseline costs.
+
+    By the memory's bandwidth alone runs were planned that took three times as long. An engine whose start alone would
+    take too much of the budget is not timed, and neither is one that fails: the run will say so, with its log.
+    """
+    usual = adapter_of(prepared.recipe.engine.kind).usual
+    if usual is not None and usual.start_s > TIMING_SHARE * budget_s:
+        return prepared
+    waiting("timing two answers of the target, to size the run")
+    with TemporaryDirectory(prefix="benchctl-") as folder, suppress(EngineError):
+        return replace(prepared, pace=time_baseline(prepared, Path(folder) / "timing.log"))
+    return prepared
 
 
 def _smaller(prepared: Prepared, *, drops_arms: bool) -> Iterator[Prepared]:

@@ -170,18 +170,18 @@ def timings_for(prepared: Prepared, resumed: RunData | None, results: Path) -> T
         measured_so_far = timings_of(resumed, prepared.recipe.sampling.max_tokens, "by what was measured so far")
         if measured_so_far.known:
             return measured_so_far
-    return earlier_timings(prepared, results) or _by_pace(prepared)
+    return earlier_timings(prepared, results) or paced_timings(prepared)
 
 
-def _by_pace(prepared: Prepared) -> Timings:
+def paced_timings(prepared: Prepared) -> Timings:
     """Return what processes and answers take by the baseline's that was timed; nothing where none was."""
     timings, pace = Timings(source="by two answers of the target, timed now"), prepared.pace
     if pace is None:
         return timings
-    timed = _weights(prepared.of_baseline)
+    timed = prepared.of_baseline.models.target.size
     for arm in prepared.recipe.arms:
         setup = prepared.setup_of(arm.name)
-        slower = _steps(setup, arm) * (_weights(setup) / timed if timed else 1.0)
+        slower = _steps(setup, arm) * (setup.models.target.size / timed if timed else 1.0)
         timings.answers[arm.name].append(slower * pace.answer_s)
         timings.starts[arm.name].append(pace.overhead_s + slower * pace.answer_s)  # with the canary, another answer
     return timings
@@ -291,7 +291,7 @@ def _by_bandwidth(prepared: Prepared, plan: Sequence[CellPlan]) -> float | None:
         steps = _steps(setup, cell.arm) * tokens + READ[_on_gpu(setup)] * sum(map(_prompt_tokens, prompts))
         if cell.arm.setup not in shares:  # it reads the headers of all shards
             shares[cell.arm.setup] = read_share(setup.models.target)
-        seconds += cell_s(usual, _weights(setup), steps, bandwidth / shares[cell.arm.setup])
+        seconds += cell_s(usual, setup.models.target.size, steps, bandwidth / shares[cell.arm.setup])
     return seconds
 
 
@@ -300,21 +300,16 @@ def _prompt_tokens(prompt: Prompt) -> float:
     return sum(map(len, texts)) / CHARACTERS_A_TOKEN
 
 
-def _weights(setup: PreparedSetup) -> int:
-    return sum(file.size for file in setup.models.target.files)
-
-
 def _on_gpu(setup: PreparedSetup) -> bool:
     return setup.recipe.device != "cpu" and bool(device_names(setup.capabilities))
 
 
 def _steps(setup: PreparedSetup, arm: Arm) -> float:
     """Return about how many steps of the target alone a token of an arm takes as long as."""
-    setting, draft, weights = arm.speculation, setup.models.draft, _weights(setup)
+    setting, draft, weights = arm.speculation, setup.models.draft, setup.models.target.size
     if setting is None or not takes_draft(setting.types) or draft is None or not weights:
         return 1.0
-    draft_share = sum(file.size for file in draft.files) / weights
-    return token_steps(setting.max or 1, draft_share, on_gpu=_on_gpu(setup))
+    return token_steps(setting.max or 1, draft.size / weights, on_gpu=_on_gpu(setup))
 
 
 def token_steps(depth: int, draft_share: float, *, on_gpu: bool) -> float:

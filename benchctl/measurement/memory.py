@@ -77,7 +77,7 @@ def peak_bytes(recipe: Recipe, models: ResolvedPair) -> int:
     if models.target.folder is None and models.target.files:
         sizes = [engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms]
     else:
-        sizes = [sum(file.size for model in (models.target, models.draft) if model for file in model.files)]
+        sizes = [sum(model.size for model in (models.target, models.draft) if model)]
     return sum(sizes) if recipe.schedule == "interleaved" else max(sizes)
 
 
@@ -97,4 +97,4 @@ def _model_bytes(model: ResolvedModel | None, context: int, slots: int, cache_ty
     if model is None:
         return 0
     cache = int(model.cache_bytes * _CACHE_BITS.get(cache_type or "f16", 16) / 16)
-    return sum(file.size for file in model.files) + slots * (context * cache + model.state_bytes)
+    return model.size + slots * (context * cache + model.state_bytes)

@@ -149,6 +149,11 @@ class ResolvedModel:
     """Bytes of a sequence's recurrent state."""
 
     @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
+
+    @property
     def path(self) -> Path:
         """What the engine is pointed at: the folder, the file, or the first shard."""
         return self.folder or self.files[0].path

@@ -66,7 +66,8 @@ def test_an_arm_that_was_named_is_not_left_out_for_want_of_time(
 ) -> None:
     may_drop: list[bool] = []
 
-    def within_budget(run: Prepared, results: Path, budget_s: float, *, drops_arms: bool) -> Prepared:
+    def within_budget(run: Prepared, results: Path, budget_s: float, *, drops_arms: bool, waiting: object) -> Prepared:
+        assert waiting is None, "a dry run starts nothing"
         may_drop.append(drops_arms)
         return run
 

@@ -70,10 +70,7 @@ def test_where_nothing_is_known_few_prompts_are_asked(
 
 def test_a_timed_target_says_how_long_the_plan_takes(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the memory's bandwidth a Q4_K_M of 1.5 B parameters was planned with 3 minutes and took 13."""
-    files = [SimpleNamespace(size=1000)]
-    models = SimpleNamespace(
-        target=SimpleNamespace(files=files), draft=SimpleNamespace(files=[SimpleNamespace(size=440)])
-    )
+    models = SimpleNamespace(target=SimpleNamespace(size=1000), draft=SimpleNamespace(size=440))
     engine = prepared.recipe.engine.model_copy(update={"device": "cpu"})
     cpu: Any = prepared.recipe.model_copy(update={"engine": engine})
     nothing: Any = None
