@@ -18,7 +18,7 @@ from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.first_screen import ScreenRow, screen_rows
 from benchctl.reports.render import markdown_table
-from benchctl.reports.tables.provenance import cards, engine_line, weights_of
+from benchctl.reports.tables.provenance import cards, engine_line, processor, source_name, weights_of
 from benchctl.text import percent
 from benchctl.words import numbers
 
@@ -50,7 +50,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
         identity_, named = identity(row), getattr(setup(row), role, None)
         if named is None or (role == "draft" and identity_ and not takes_draft(identity_.types)):
             return None
-        return " ".join(filter(None, (named.source.rstrip("/").rpartition("/")[2], weights_of(named.facts))))
+        return " ".join(filter(None, (source_name(named.source), weights_of(named.facts))))
 
     def depth(row: ScreenRow) -> Any:  # noqa: ANN401 - a number, or None
         return (getattr(identity(row), "speculation", None) or {}).get("max")
@@ -138,6 +138,4 @@ def backends_of(engine: EngineIdentity) -> list[str]:
 
 
 def _card_or_processor(machine: Mapping[str, Any]) -> str:
-    cores = machine.get("cores")
-    processor = f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}"
-    return "; ".join(cards(machine)) or processor
+    return "; ".join(cards(machine)) or processor(machine)

@@ -10,6 +10,7 @@ from benchctl.analysis.results import ALL_TASKS, Acceptance
 from benchctl.errors import UsageError
 from benchctl.reports.columns import Column, Name, Table, acceptance_rate, numeric
 from benchctl.reports.render import markdown_table
+from benchctl.reports.tables.provenance import source_name
 from benchctl.text import percent
 from benchctl.words import numbers
 
@@ -93,7 +94,7 @@ def _rows(run: RunData, analysis: Analysis) -> list[DrafterRow]:
             continue
         place = compared[arm.name]
         kind = "+".join(arm.types)
-        source = place.draft.source.rstrip("/").rpartition("/")[2] if place.draft else kind
+        source = source_name(place.draft.source) if place.draft else kind
         by_task = {row.task: row for row in analysis.acceptance if row.arm == arm.name and row.task != ALL_TASKS}
         depth = (arm.speculation or {}).get("max")
         group = place.group

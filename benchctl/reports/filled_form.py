@@ -6,6 +6,7 @@ What models, logs and recipes wrote is fenced or escaped; home folders are `~`, 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from benchctl.engines.common.log import log_tail
 from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.community_row import backends_of
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
-from benchctl.reports.tables.provenance import cards, weights_of
+from benchctl.reports.tables.provenance import cards, processor, weights_of
 from benchctl.text import for_strangers
 from benchctl.words import issue as words
 from benchctl.words import numbers
@@ -35,7 +36,7 @@ FILES = 12
 
 
 @dataclass(frozen=True)
-class FilledForm:
+class FilledForm(ABC):
     """A project's form, filled with what ran; what happened is filled in by those that know it."""
 
     manifest: Manifest
@@ -68,21 +69,21 @@ class FilledForm:
         }
         return parts[part]()
 
+    @abstractmethod
     def problem(self) -> str:
         """Return what was expected, and what happened."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reproduction(self) -> str:
         """Return commands and requests that show it."""
-        raise NotImplementedError
 
     def first_bad(self) -> str:
         """Return which build shows it first."""
         return words.NOT_SEARCHED
 
+    @abstractmethod
     def log_name(self) -> str | None:
         """Return the file of the arm's log in `logs`."""
-        raise NotImplementedError
 
     def _log(self) -> str:
         name = self.log_name()
@@ -108,11 +109,11 @@ class FilledForm:
 
     def _hardware(self) -> str:
         machine = self.manifest.machine
-        memory, cores = machine.get("memory_bytes"), machine.get("cores")
+        memory = machine.get("memory_bytes")
         devices = [entry for entry in machine.get("accelerators") or [] if isinstance(entry, Mapping)]
         drivers = {str(entry["driver"]): None for entry in devices if entry.get("driver")}
         lines = [
-            f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}",
+            processor(machine),
             f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
             *cards(machine),
             *(f"driver {driver}" for driver in drivers),

@@ -68,12 +68,22 @@ def hardware(manifest: Manifest) -> str:
     machine = manifest.machine
     memory = machine.get("memory_bytes")
     parts = [
-        str(machine.get("cpu") or "processor not known"),
-        f"{machine['cores']} cores" if machine.get("cores") else "",
+        processor(machine),
         f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
         *cards(machine),
     ]
     return ", ".join(filter(None, parts))
+
+
+def processor(machine: Mapping[str, Any]) -> str:
+    """Return the processor and its cores, as far as they are reported."""
+    cores = machine.get("cores")
+    return f"{machine.get('cpu') or 'processor not known'}{f', {cores} cores' if cores else ''}"
+
+
+def source_name(source: str) -> str:
+    """Return the last part of a model's source, without its folders or its organisation."""
+    return source.rstrip("/").rpartition("/")[2]
 
 
 def short_names(manifest: Manifest) -> tuple[str, str]:
@@ -82,7 +92,7 @@ def short_names(manifest: Manifest) -> tuple[str, str]:
     def named(models: Iterable[ModelIdentity]) -> str:
         types: dict[str, list[str]] = {}
         for model in models:
-            name = model.source.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
+            name = source_name(model.source).removesuffix(".gguf")
             kinds, kind = types.setdefault(name, []), weights_of(model.facts)
             kinds += [kind] if kind and kind not in kinds else []
         return ", ".join(map(_with_types, types, types.values()))
