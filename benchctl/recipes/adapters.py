@@ -121,6 +121,8 @@ class Adapter:
     """Those of them that its scorer takes into account. With these, too, its scores show the target's own choice."""
     cache_types: tuple[str, ...] = ()
     """What `cache_type` may be; empty where the engine has no such choice."""
+    cache_type_options: tuple[str, ...] = ()
+    """The options of its command that set the target's, for reports of what ran."""
     draft_cache_types: bool = False
     """Whether the draft's KV cache may have another type than the target's."""
     truncates_first: bool = False

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from benchctl.engines.common.issue_form import IssueForm
 
 
-_KV_OPTIONS = ("-ctk", "--cache-type-k", "--kv-cache-dtype")
-"""By which engines are told the type of the target's KV cache."""
-
-
 def rows(run: RunData, analysis: Analysis) -> str:
     """Return a Markdown table with a row an arm that speculates, in the order of the recipe."""
     manifest = run.manifest
@@ -60,7 +56,9 @@ def rows(run: RunData, analysis: Analysis) -> str:
         values = dict(pairwise(argv)) | {
             name: value for name, is_there, value in (w.partition("=") for w in argv) if is_there
         }
-        return next((values[name] for name in _KV_OPTIONS if name in values), "engine's own" if argv else None)
+        adapter = registered().adapters.get(getattr(engine(row), "kind", ""))
+        options = adapter.cache_type_options if adapter else ()
+        return next((values[name] for name in options if name in values), "engine's own" if argv else None)
 
     def sampling(row: ScreenRow) -> str | None:
         chosen = dict(recipe.get("sampling") or {})

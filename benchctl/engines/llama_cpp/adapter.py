@@ -87,6 +87,7 @@ ADAPTER = Adapter(
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "grammar"}),
     scored=frozenset({"presence_penalty", "frequency_penalty", "logit_bias"}),
     cache_types=CACHE_TYPES,
+    cache_type_options=("-ctk", "--cache-type-k"),
     draft_cache_types=True,
     # One cache and one hash table for all requests; the maps keep keys, and how they fared, of earlier prompts' starts.
     remembers=frozenset({"ngram-cache", "ngram-mod", "ngram-map-k", "ngram-map-k4v"}),
