@@ -56,6 +56,8 @@ def folder_lock(folder: Path, activity: str = "writing this run", fix: str | Non
             raise cannot_write(error, folder / LOCK) from None
         yield
     finally:
+        # Not by closing alone: a process that a thread is just starting holds a copy of the descriptor until its exec.
+        fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
-from benchctl.data.writer import RunWriter
+from benchctl.data.writer import LOCK, RunWriter
 from benchctl.errors import StorageError
 from tests.data.test_store import record
 
@@ -33,7 +33,7 @@ def test_a_second_writer_is_refused_with_the_owners_process(folder: Path, manife
         import sys
         from pathlib import Path
         from benchctl.data.store import read_manifest
-        from benchctl.data.writer import RunWriter
+        from benchctl.data.writer import LOCK, RunWriter
         with RunWriter(Path(sys.argv[1]), read_manifest(Path(sys.argv[1]))):
             print("open")
         """
@@ -43,6 +43,24 @@ def test_a_second_writer_is_refused_with_the_owners_process(folder: Path, manife
     assert f"Another benchctl (process {os.getpid()}) is writing this run." in refused.stderr
     allowed = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
     assert allowed.stdout == "open\n", allowed.stderr
+
+
+def test_a_copy_of_the_locks_descriptor_in_a_starting_process_keeps_no_lock(folder: Path, manifest: Manifest) -> None:
+    with RunWriter(folder, manifest):
+        lock = (folder / LOCK).stat()
+        copy = next(os.dup(descriptor) for descriptor in range(3, 256) if _is(descriptor, lock))
+    try:
+        with RunWriter(folder, manifest):
+            pass
+    finally:
+        os.close(copy)
+
+
+def _is(descriptor: int, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), file)
+    except OSError:  # nothing is open there
+        return False
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -63,7 +81,7 @@ def test_a_record_that_does_not_fit_leaves_the_earlier_ones_whole(folder: Path, 
         from benchctl.errors import StorageError
         from benchctl.data.record import Record
         from benchctl.data.store import read_manifest
-        from benchctl.data.writer import RunWriter
+        from benchctl.data.writer import LOCK, RunWriter
         folder = Path(sys.argv[1])
         record = Record(label="a", task="t", prompt_idx=0, rep=0, content="x" * 3000)
         with RunWriter(folder, read_manifest(folder)) as writer:
