@@ -72,11 +72,17 @@ def find_pauses(records: Sequence[Record], *, overlapping: bool = False) -> list
     """Return the pauses in the measured answers of a process, whose `records` are given, warm-ups included.
 
     Compared are the longest wait between tokens, the wait after the last token, and the time to the first, that in
-    proportion to the prompt; not where requests are `overlapping`, and wait for each other.
+    proportion to the prompt. Where requests are `overlapping`, they wait for each other: the time to the first token is
+    not compared, and of a wait between tokens not the part in which another request waited for its first token.
     """
     answers = [record for record in records if record.error is None]
+    before_first = _times_before_first_tokens(answers) if overlapping else []
     waits: dict[str, list[tuple[Record, float]]] = {
-        "between two tokens": [(record, max(record.burst_gaps_s)) for record in answers if record.burst_gaps_s],
+        "between two tokens": [
+            (record, _longest_gap(record, record.burst_gaps_s, before_first))
+            for record in answers
+            if record.burst_gaps_s
+        ],
         "after the last token": [
             (record, record.e2e_s - record.ttft_s - record.decode_s)
             for record in answers
@@ -92,6 +98,34 @@ def find_pauses(records: Sequence[Record], *, overlapping: bool = False) -> list
         if record.phase == "measure" and seconds >= SHORTEST_PAUSE_S
         if seconds > PAUSE * _explained(record, position, measured)
     ]
+
+
+def _times_before_first_tokens(answers: Sequence[Record]) -> list[tuple[float, float]]:
+    """Return when some request waited for its first token, in seconds of the cell: intervals that do not overlap."""
+    merged: list[tuple[float, float]] = []
+    for sent_s, ttft_s in sorted(
+        (record.sent_s, record.ttft_s) for record in answers if record.sent_s is not None and record.ttft_s is not None
+    ):
+        if merged and sent_s <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], sent_s + ttft_s)
+        else:
+            merged.append((sent_s, sent_s + ttft_s))
+    return merged
+
+
+def _longest_gap(record: Record, gaps: Sequence[float], before_first: Sequence[tuple[float, float]]) -> float:
+    """Return the longest gap between bursts of tokens, without what of it lies in the intervals `before_first`.
+
+    The time within bursts is not known, so a gap may begin later than the gaps before it say, by `within` at most.
+    """
+    if not before_first or record.sent_s is None or record.ttft_s is None:
+        return max(gaps)
+    begin, within = record.sent_s + record.ttft_s, max(0.0, (record.decode_s or 0.0) - sum(gaps))
+    longest = 0.0
+    for gap in gaps:
+        others = sum(max(0.0, min(begin + gap + within, end) - max(begin, start)) for start, end in before_first)
+        longest, begin = max(longest, gap - others), begin + gap
+    return longest
 
 
 def _explained(record: Record, position: str, waits: Sequence[tuple[Record, float]]) -> float:

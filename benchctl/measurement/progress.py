@@ -346,7 +346,8 @@ class RunProgress:
             self.timings.starts[cell.arm.name][-1] += (stopping := time.monotonic() - last)
             self.timed_s += stopping
             if cell.arm.overlapping and answers:
-                self._add(self.timings.answers[cell.arm.name], (last - first) / answers)
+                self.timings.answers[cell.arm.name].append((last - first) / answers)
+                self.timed_s += last - first
         if cell.name in self.started:
             self.timed_s += time.monotonic() - self.started.pop(cell.name)
         if self.begun is not None and self.timed_s:

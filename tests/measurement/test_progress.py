@@ -80,6 +80,27 @@ def test_the_time_left_goes_by_the_starts_and_answers_so_far(
     ]
 
 
+def test_the_time_left_under_load_counts_the_time_of_all_requests_in_flight(
+    recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr("benchctl.measurement.progress.time.monotonic", lambda: clock)
+    arms = [arm.model_copy(update={"concurrency": 2}) for arm in recipe.arms]
+    shown = RunProgress(Console(file=io.StringIO(), width=80))
+    first, *later_cells = make_plan(recipe.model_copy(update={"arms": arms}), prompts)
+    shown.begin([first, *later_cells])
+    shown.cell_started(first)
+    clock += 60
+    shown.cell_ready(first)
+    for item in prompts:
+        shown.request_sent(first, item.task, item.prompt_idx)
+    clock += 30
+    for _ in prompts:
+        shown.answered(first, replace(answer(), e2e_s=30.0))
+    shown.cell_ended(first, None)
+    assert shown.left() == f"about {spoken(len(later_cells) * (60 + 30))} left"
+
+
 def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
     stream = io.StringIO()
     lines = RunProgress(Console(file=stream, width=80))
