@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from benchctl.analysis.asked import Asked
 from benchctl.analysis.next_experiment import more_power
 from benchctl.analysis.results import LOSSLESS, Losslessness
-from benchctl.data.scores import TargetScores
 from benchctl.data.store import RunData
 from benchctl.lossless.score.session import Verified
 from benchctl.reports.json_output import print_json
@@ -18,7 +17,7 @@ from benchctl.text import one_line, plural
 from benchctl.words import sweep as sweep_words
 from benchctl.words.asked import asked_sentence
 from benchctl.words.experiment import sentence as experiment_sentence
-from benchctl.words.lossless import consistency_sentence, noise_sentence, replay_sentence
+from benchctl.words.lossless import consistency_sentence, noise_sentence
 from benchctl.words.scope import scope_lines
 
 MOST_PROMPTS = 6
@@ -28,7 +27,7 @@ MOST_PROMPTS = 6
 def print_document(run: RunData, verified: Verified, asked: Asked | None = None) -> None:
     """Print everything as a JSON document in ASCII. `asked`: what was asked first."""
     frame, verdicts = verified.outputs.frame, verified.verdicts
-    consistency, scores = verified.consistency, verified.scores
+    consistency = verified.consistency
     document = {
         "run": run.name,
         "baseline": verified.outputs.baseline,
@@ -40,19 +39,18 @@ def print_document(run: RunData, verified: Verified, asked: Asked | None = None)
         "failed_cells": verified.outputs.failed_cells,
         "damaged": run.damaged,
         "integrity": run.integrity.as_dict(),
-        "replayed": None if scores is None or not scores.decoded else _replayed(scores),
     }
     if asked is not None:
         document["asked"] = asked.model_dump()
     if verified.outputs.not_judged:
         document["unjudged"] = sweep_words.not_judged(verified.outputs.not_judged)
-    print_json("verify-lossless", document)
+    print_json("verify-lossless", document, schema=2)
 
 
 def print_tables(run: RunData, verified: Verified, asked: Asked | None = None) -> None:
     """Print what was asked first, the verdicts, then every arm that is not identical with its differing prompts."""
     frame, verdicts = verified.outputs.frame, verified.verdicts
-    consistency, scores = verified.consistency, verified.scores
+    consistency = verified.consistency
     out = Printout()
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
     against = frame.arms[frame.baseline] if len(baselines) == 1 else "the baseline of its condition"
@@ -80,8 +78,6 @@ def print_tables(run: RunData, verified: Verified, asked: Asked | None = None) -
     out.say(run.integrity.sentence, style, whole=not out.console.is_terminal)
     for sentence in run.damaged[:MOST_PROMPTS]:
         out.say(sentence, "yellow")
-    if scores is not None and scores.decoded:
-        out.say(replay_sentence(scores))
     alike: dict[str, list[str]] = {}
     for arm in verdicts:
         if (arm.comparisons and arm.verdict != "identical") or (arm.audit is not None and arm.verdict != "not judged"):
@@ -123,12 +119,6 @@ def _print_next(out: Printout, run: RunData, verdicts: Sequence[Losslessness]) -
         out.say(f"Next: {experiment_sentence(experiment)}")
         out.say(f"  {experiment.command}", whole=True)
         out.say()
-
-
-def _replayed(scores: TargetScores) -> dict[str, object]:
-    """What was scored of the baseline's answers, without its positions, which `scores.json` has."""
-    left_out = {"positions", "shape", "seconds", "answers", "passes"}
-    return scores.model_dump(by_alias=True, exclude=left_out) | {"positions": len(scores.positions)}
 
 
 def _print_arm(out: Printout, judged: Losslessness) -> None:

@@ -72,17 +72,6 @@ class Position(Part):
         return (*where, self.token, self.rival, self.fork)
 
 
-class Decoded(Part):
-    """How the target alone repeats a baseline's answer, token by token."""
-
-    task: str
-    prompt_idx: int
-    places: int = Field(ge=0)
-    """Tokens of the answer that were compared, from its first."""
-    others: list[int]
-    """Where the target's likeliest token is not the answer's."""
-
-
 AnswerKey = tuple[str, int, str | None, str]
 """(task, prompt_idx, prompt_sha, token_sha)."""
 
@@ -242,7 +231,6 @@ class TargetScores(Part):
     model: list[FileIdentity]
     sampled: list[int] = Field(default_factory=list)
     """Verify widths of which the sample is complete."""
-    decoded: list[Decoded] = Field(default_factory=list)
     positions: list[Position] = Field(default_factory=list)
     shape: Literal["decode", "prefill"] = "decode"
     """How whole answers were scored: token by token, or prompt and answer at once."""
@@ -274,16 +262,6 @@ class TargetScores(Part):
             and self.siblings == (details.get("siblings") or {})
         )
 
-    @property
-    def places_decoded(self) -> int:
-        """Tokens of the baseline's answers that the target alone repeated, token by token."""
-        return sum(earlier.places for earlier in self.decoded)
-
-    @property
-    def places_alike(self) -> int:
-        """Of these, where its likeliest token was the answer's own."""
-        return self.places_decoded - sum(len(earlier.others) for earlier in self.decoded)
-
     def places_read(self, width: int, slots: int = 1) -> int:
         """Return at how many places the noise of batches of `width` tokens of each of `slots` requests was read."""
         return sum(len(read.places) for read in self.passes if (read.width, read.slots) == (width, slots))
@@ -300,13 +278,6 @@ class TargetScores(Part):
             stored.readings += [added for added in position.readings if (added.shape, added.width) not in have]
             stored.absent |= position.absent
 
-    def add_decoded(self, decoded: Decoded) -> None:
-        """Add how an answer was repeated, unless more of it is known already."""
-        key = (decoded.task, decoded.prompt_idx)
-        same = [earlier for earlier in self.decoded if (earlier.task, earlier.prompt_idx) == key]
-        if all(earlier.places < decoded.places for earlier in same):
-            self.decoded = [earlier for earlier in self.decoded if earlier not in same] + [decoded]
-
 
 def join_scores(several: Sequence[TargetScores]) -> TargetScores | None:
     """Return what was read in several runs as read in the first; of scores in another shape nothing."""
@@ -315,8 +286,6 @@ def join_scores(several: Sequence[TargetScores]) -> TargetScores | None:
     joined = several[0].model_copy(deep=True)
     for scores in several[1:]:
         joined.add(scores.positions)
-        for decoded in scores.decoded:
-            joined.add_decoded(decoded)
         joined.sampled = sorted({*joined.sampled, *scores.sampled})
         if scores.shape == joined.shape or not joined.answers:
             joined.shape = scores.shape

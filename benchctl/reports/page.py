@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from benchctl.analysis.conditions.results import Level, Quantiles
-from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
+from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
 from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
@@ -224,12 +224,7 @@ def folds(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "output": [
             fold("Replay in the arm's own batches", "", output.replays(analysis)),
             fold("Divergences and the target's own noise", "", output.scored_divergences(analysis),
-                 output.noise_floors(analysis),
-                 sentences=[
-                     f"Decoding token by token, the target alone gives the token of {scores.baseline} at "
-                     f"{scores.places_alike} of {scores.places_decoded} positions."
-                     for scores in (part.scores for part in parts_of(run)) if scores is not None and scores.decoded
-                 ]),
+                 output.noise_floors(analysis)),
             fold("Answers under constraints", "", output.validity(analysis.losslessness)),
             fold("Correct answers", "", output.accuracy(analysis)),
             fold("Which answers repeat in every block", "", output.consistency(analysis)),

@@ -13,7 +13,6 @@ from benchctl.words.sweep import OVERLAPPING, SAMPLED
 if TYPE_CHECKING:
     from benchctl.analysis.losslessness import ArmAudit, ArmReplay, ControlTest, NoiseFloor, Reason
     from benchctl.analysis.results import Losslessness, SelfConsistency
-    from benchctl.data.scores import TargetScores
 
 FLAWS_NAMED = 2
 """Records that the reason of a prompt names."""
@@ -245,15 +244,6 @@ def consistency_sentence(row: SelfConsistency) -> str:
         return f"{row.arm} repeats itself: {_count(row.prompts, 'prompt')}, identical in every block."
     varying = f"{len(row.differing)} of {_count(row.prompts, 'prompt')} vary from block to block"
     return f"{row.arm} does not repeat itself: {varying} ({first(row.differing, PROMPTS_NAMED)})."
-
-
-def replay_sentence(scores: TargetScores) -> str:
-    """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
-    tokens = f"{_count(scores.places_decoded, 'token')} of {_count(len(scores.decoded), 'answer')}"
-    changed = scores.places_decoded - scores.places_alike
-    if not changed:
-        return f"Replay on the target alone: the same token as {scores.baseline} at all {tokens}."
-    return f"Replay on the target alone: another token than {scores.baseline} at {changed:,} of {tokens}."
 
 
 def arm_sentence(reason: Reason, judged: Losslessness) -> str:

@@ -180,7 +180,6 @@ def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path
     assert {shape["shape"] for shape in fork["shapes"]} == {"decode", "verify", "prefill"}
     assert [shape["width"] for shape in fork["shapes"]][:2] == [1, 5]
     scores = stored(run)
-    assert all(not row.others for row in scores.decoded)  # the target alone repeats the baseline, token by token
     assert "--ctx-checkpoints" in scores.command
 
     manifest = run / "manifest.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.data.scores import SCORES, Decoded, TargetScores, read_scores
+from benchctl.data.scores import SCORES, TargetScores, read_scores
 from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
 from benchctl.data.writer import LOCK, LOGS, RunWriter, write_scores
 from benchctl.errors import StorageError
@@ -63,13 +63,6 @@ def test_adding_keeps_what_is_there_and_takes_what_is_new() -> None:
     widths = {(reading.shape, reading.width): reading.margin for reading in target_scores.positions[0].readings}
     assert widths[("verify", 5)] == pytest.approx(3.1)  # what was measured first stays
     assert widths[("verify", 9)] == pytest.approx(3.4)
-
-
-def test_the_longest_repetition_of_an_answer_counts() -> None:
-    target_scores = scores([])
-    for places in (10, 30, 20):
-        target_scores.add_decoded(Decoded(task="code", prompt_idx=0, places=places, others=[]))
-    assert [decoded.places for decoded in target_scores.decoded] == [30]
 
 
 @pytest.mark.parametrize("changed", ["run", "engine_sha256", "model"])

@@ -92,7 +92,7 @@ def find_evidence(run: RunData, baseline: str) -> Evidence:
         return Evidence(reason=because("scores-of-another"), tokens=tokens)
     if scores.baseline == baseline:
         return Evidence(scores, tokens=tokens)
-    of_this_baseline = {"baseline": baseline, "sampled": [], "decoded": [], "positions": []}
+    of_this_baseline = {"baseline": baseline, "sampled": [], "positions": []}
     reason = because("other-baseline", baseline=scores.baseline)
     return Evidence(scores.model_copy(update=of_this_baseline), reason, tokens=tokens)
 

@@ -10,7 +10,7 @@ from itertools import product
 from typing import NamedTuple
 
 from benchctl.data.record import sha256_tokens
-from benchctl.data.scores import Decoded, DivergedToken, NullPass, Position, Reading, ScoredAnswer, Shape, TargetScores
+from benchctl.data.scores import DivergedToken, NullPass, Position, Reading, ScoredAnswer, Shape, TargetScores
 from benchctl.engines.base import PrefillScorer, Scorer, Scores, SlotScorer
 from benchctl.errors import EngineError
 from benchctl.lossless.judge.audit import PREFIXES
@@ -41,7 +41,7 @@ def read_steps(
         reached = end
 
 
-def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tuple[list[Position], Decoded]:
+def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> list[Position]:
     """Read a baseline's answer in every planned way; what the engine cannot give is absent, with the reason.
 
     Raises EngineError.
@@ -85,7 +85,7 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
     divergences_and_sample += [
         (end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded
     ]
-    positions = [
+    return [
         Position(
             task=plan.answer.task,
             prompt_idx=plan.answer.prompt_idx,
@@ -100,14 +100,6 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: PrefixPlan) -> tupl
         )
         for index, rival, is_divergence in dict.fromkeys(divergences_and_sample)
     ]
-    changed = [index for index, scores in decoded.items() if not _is_likeliest(scores, answer[index])]
-    decodings = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=changed)
-    return positions, decodings
-
-
-def _is_likeliest(scores: Scores, token: int) -> bool:
-    """Whether no token is likelier; in 16 bits two are often equally likely."""
-    return scores.logprobs.get(token) == scores.logprobs[scores.likeliest]
 
 
 def _not_kept(evaluated: int, expected: int) -> str:

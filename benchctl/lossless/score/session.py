@@ -275,9 +275,7 @@ class ScoringSession(ScoresFile):
                     if prompt is None:
                         outcome.by_answer[where] = relaunch.no_prompt_of(plan.answer)
                         continue
-                    positions, decoded = read_answer(scorer, prompt.token_ids, plan)
-                    scores.add(positions)
-                    scores.add_decoded(decoded)
+                    scores.add(read_answer(scorer, prompt.token_ids, plan))
                     self.write_soon()
                 scores.sampled = sorted({*sampled, *widths_of(usable)})
                 self.changed = True

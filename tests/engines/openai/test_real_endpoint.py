@@ -133,8 +133,6 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     assert (arm["verdict"], arm["audit"]["lacking"]) == ("violation", None)
     assert arm["audit"]["beyond"] >= 1
     assert arm["audit"]["prefixes"] >= 1_000
-    replays = json.loads((folder / "scores.json").read_text("utf-8"))
-    assert not any(record["others"] for record in replays["decoded"]), "it says the baseline's own tokens again"
     assert not [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 

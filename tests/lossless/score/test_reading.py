@@ -68,7 +68,7 @@ def plan_of(*divergences: DivergenceToScore) -> AnswerToScore:
 def test_a_divergence_is_read_in_every_shape() -> None:
     scorer = ToyScorer()
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
-    positions, decoded = read_answer(scorer, PROMPT, plan)
+    positions = read_answer(scorer, PROMPT, plan)
     (divergence,) = (position for position in positions if position.fork)
     margins = {(reading.shape, reading.width): round(reading.margin or 0, 6) for reading in divergence.readings}
     assert margins[("decode", 1)] == 1.0
@@ -76,13 +76,12 @@ def test_a_divergence_is_read_in_every_shape() -> None:
     assert margins[("prefill", 32)] == round(1.0 - 3.1, 6)
     assert (divergence.index, divergence.token, divergence.rival, divergence.prompt_sha) == (12, 112, RIVAL, "sha")
     assert divergence.readings[-1].likeliest == RIVAL
-    assert (decoded.places, decoded.others) == (plan.last + 1, [])
     assert (scorer.tops[12], scorer.tops[11]) == (TOP_AT_DIVERGENCE, TOP)
 
 
 def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
-    positions, _ = read_answer(ToyScorer(), PROMPT, plan)
+    positions = read_answer(ToyScorer(), PROMPT, plan)
     sample = [position for position in positions if not position.fork]
     assert len(sample) > 20
     assert {one.rival for one in sample} == {RIVAL}
@@ -97,7 +96,7 @@ def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
 def test_a_divergence_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_is_never_split() -> None:
     scorer = ToyScorer()
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 9))], sampled=[9])
-    positions, _ = read_answer(scorer, PROMPT, plan)
+    positions = read_answer(scorer, PROMPT, plan)
     assert [(reading.shape, reading.width) for reading in positions[0].readings] == [
         ("decode", 1),
         ("verify", 3),
@@ -108,25 +107,24 @@ def test_a_divergence_near_the_beginning_is_read_in_one_narrower_batch_and_the_p
 
 def test_a_round_longer_than_everything_before_it_reads_what_there_is() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(3, RIVAL, 65))], sampled=[65])
-    positions, _ = read_answer(ToyScorer(), PROMPT, plan)
+    positions = read_answer(ToyScorer(), PROMPT, plan)
     assert ("verify", 3) in {(reading.shape, reading.width) for reading in positions[0].readings}
     assert "verify" not in positions[0].absent
 
 
 def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:
     (plan,) = plan_prefixes([plan_of(DivergenceToScore(12, RIVAL, 5))])
-    positions, decoded = read_answer(ToyScorer(keeps=False), PROMPT, plan)
+    positions = read_answer(ToyScorer(keeps=False), PROMPT, plan)
     (divergence,) = (position for position in positions if position.fork)
     assert {reading.shape for reading in divergence.readings} == {"prefill"}
     assert set(divergence.absent) == {"decode", "verify"}
     assert "does not keep the cache" in divergence.absent["verify"]
-    assert decoded.places == 1
 
 
 def test_several_divergences_of_one_answer_are_each_read_once() -> None:
     divergences = (DivergenceToScore(12, RIVAL, 5), DivergenceToScore(12, 8, 5), DivergenceToScore(30, RIVAL, 9))
     (plan,) = plan_prefixes([plan_of(*divergences)], sampled=[5, 9])
-    positions, _ = read_answer(ToyScorer(), PROMPT, plan)
+    positions = read_answer(ToyScorer(), PROMPT, plan)
     assert [(position.index, position.rival) for position in positions] == [(12, RIVAL), (12, 8), (30, RIVAL)]
     unknown = positions[1].readings[0]
     assert (unknown.rival, unknown.rival_at_most) == (None, -1.5)  # not among those told: at least so far off
@@ -137,11 +135,10 @@ def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None
     scorer = ToyScorer(in_batches=False)
     divergence = DivergenceToScore(index=9, rival=RIVAL, width=5)
     (plan,) = plan_prefixes([AnswerToScore("code", 0, None, None, ANSWER, "", (divergence,))])
-    positions, decoded = read_answer(scorer, PROMPT, plan)
+    positions = read_answer(scorer, PROMPT, plan)
     (diverging,) = [position for position in positions if position.fork]
     assert {reading.shape for reading in diverging.readings} == {"decode", "prefill"}
     assert "one token at a time" in diverging.absent["verify"]
     sampled = [position for position in positions if not position.fork]
     assert len(sampled) >= 30
     assert all({reading.shape for reading in position.readings} == {"decode", "prefill"} for position in sampled)
-    assert decoded.others == []
