@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.plan import mirrored, rotated

@@ -23,7 +23,7 @@ from scipy.special import stdtrit
 
 from benchctl.analysis import statistics
 from benchctl.analysis.precision import Look, why_stop
-from benchctl.analysis.results import Interval
+from benchctl.analysis.result import Interval
 from benchctl.analysis.statistics import block_variance
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchmarks.keep import keep

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchctl.analysis.precision import NEAR, decided_arms
-from benchctl.analysis.results import SpeedUp
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, ratio_interval, shared_variances
 from benchctl.measurement.plan import mirrored
 from benchmarks.keep import keep

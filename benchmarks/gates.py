@@ -26,7 +26,7 @@ from benchctl.analysis.comparison.changes import InAllRuns, without_prompts
 from benchctl.analysis.comparison.compare import ArmInRuns, ArmResults, RunComparison, RunFacts, compare_arms
 from benchctl.analysis.comparison.gates import ERROR, MISSED, POWER, ArmTest, Gate, find_worse, tests_of
 from benchctl.analysis.comparison.workload import Outputs
-from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.speed_table import Measured
 from benchctl.analysis.statistics import COMMON, LEVEL, MOST_SHARED, PLAINLY_NOISIER
 from benchctl.data.store import open_run

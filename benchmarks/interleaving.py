@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.frame import make_frame
-from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.frame import ALL_TASKS, make_frame
 from benchctl.analysis.speedup import find_speedups
 from benchctl.data.store import open_run
 from benchctl.measurement.prepare import prepare

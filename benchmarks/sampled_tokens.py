@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.engines.base import Scorer
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.scoring import Scorer
 from benchctl.experiments.sampling.stored import TermSum, TokenScores
 from benchctl.experiments.sampling.tokens import TERMS, Sampler, terms, token_tests, weights
 from benchctl.measurement.prepare import prepare

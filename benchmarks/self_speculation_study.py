@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import benchctl
-from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.api import Run
 from benchctl.experiments.diagnose.judge import judge_diagnosis
 from benchctl.experiments.diagnose.stored import read_diagnosis

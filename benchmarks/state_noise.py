@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchctl.data.store import RunData, open_run
-from benchctl.engines.base import Scorer
+from benchctl.engines.scoring import Scorer
 from benchctl.lossless.judge.noise import SMALL_MARGIN
 from benchctl.lossless.judge.run import OutputComparison
 from benchctl.lossless.judge.selection import Answer

@@ -21,7 +21,8 @@ from typing import Any
 
 import yaml
 
-from benchctl.analysis.results import Analysis, Verdict
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData, latest_run, open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchmarks.keep import keep

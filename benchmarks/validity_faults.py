@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import RunData, open_run
 from benchctl.lossless.judge.run import analyse_run

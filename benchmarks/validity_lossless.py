@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.data.identity import home_relative
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.recipes.schema import PromptsSpec, Sampling

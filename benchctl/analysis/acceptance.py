@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.cells import attestations, speculation_of
-from benchctl.analysis.results import Acceptance, AcceptanceDoubt
+from benchctl.analysis.speed_results import Acceptance, AcceptanceDoubt
 from benchctl.data.cell import CONTRADICTED, UNCHECKED_ACCEPTANCE
 from benchctl.data.counts import DraftCounts, contradicted
 

@@ -13,18 +13,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import identity_of
-from benchctl.analysis.results import (
-    ALL_TASKS,
-    SOUND,
-    Advice,
-    AdviceReason,
-    Analysis,
-    Candidate,
-    GroupAction,
-    GroupDecision,
-    Interval,
-    Verdict,
-)
+from benchctl.analysis.decision_results import Advice, AdviceReason, Candidate, GroupAction, GroupDecision, Verdict
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.output_results import SOUND
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import Analysis
 from benchctl.recipes.options import IS_OPTION
 
 if TYPE_CHECKING:

@@ -15,12 +15,15 @@ from benchctl.analysis.cells import failed_cells, find_resources
 from benchctl.analysis.conditions.split import ConditionRun, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
 from benchctl.analysis.cost import find_cost
+from benchctl.analysis.decision_results import Verdict
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.next_experiment import find_decision
+from benchctl.analysis.output_results import Losslessness
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.record_checks import check_disturbances
-from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SpeedUp, Verdict
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_model import find_rounds
+from benchctl.analysis.speed_results import Acceptance, Cost, SpeedUp
 from benchctl.analysis.speedup import ArmSpeed, find_speeds, find_speedups, find_throughput
 from benchctl.analysis.thinking import find_thinking
 from benchctl.analysis.verdict import distrusted, find_verdict, select

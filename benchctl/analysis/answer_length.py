@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.results import AnswerLength
+from benchctl.analysis.speed_results import AnswerLength
 from benchctl.analysis.speed_table import speed_table
 from benchctl.analysis.speedup import pooled
 from benchctl.analysis.statistics import level_for, pooled_interval

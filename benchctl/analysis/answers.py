@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.losslessness import FirstDivergence
-from benchctl.analysis.results import SelfConsistency
+from benchctl.analysis.output_results import SelfConsistency
 from benchctl.data.pool import MISSING
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.result import Fact, Interval, Result
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_results import BreakEven, Need, Outcome, Point
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.data.manifest import Manifest

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.cells import speculation_of
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.round_results import PARTS, Part, RoundSplit, Source, UnitCost
+from benchctl.analysis.speed_results import Acceptance, Cost, SpeedUp
 from benchctl.recipes.speculation import copies
 
 if TYPE_CHECKING:

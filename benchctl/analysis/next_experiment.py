@@ -27,19 +27,13 @@ from benchctl.analysis.advice import (
     shown_to_draft,
 )
 from benchctl.analysis.cost import expected_tokens
+from benchctl.analysis.decision_results import Decision, Experiment, ExperimentKind, Verdict
 from benchctl.analysis.losslessness import can_be_shown
 from benchctl.analysis.outcome import disturbances
-from benchctl.analysis.result import MIN_BLOCKS
-from benchctl.analysis.results import (
-    Analysis,
-    Cost,
-    Decision,
-    Experiment,
-    ExperimentKind,
-    Losslessness,
-    Verdict,
-    open_for_others,
-)
+from benchctl.analysis.output_results import Losslessness
+from benchctl.analysis.result import MIN_BLOCKS, open_for_others
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import Cost
 from benchctl.analysis.verify_widths import timed_widths
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError

@@ -13,12 +13,14 @@ from pydantic import Field
 from benchctl.analysis.advice import damaged_arms, inactive_arms, shown_to_draft
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.conditions.sweep import axis_rows
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.result import Result
-from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.verdict import synthetic_arms
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Analysis, SpeedUp, Verdict
+    from benchctl.analysis.decision_results import Verdict
+    from benchctl.analysis.results import Analysis
+    from benchctl.analysis.speed_results import SpeedUp
 
 ANSWER_TOKENS = 200
 """The length of the answer whose seconds are compared."""

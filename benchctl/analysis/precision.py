@@ -11,7 +11,8 @@ import numpy as np
 
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.results import SpeedUp, Stopping
+from benchctl.analysis.results import Stopping
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.analysis.speedup import find_speeds
 from benchctl.analysis.statistics import LOOK_LEVEL, Variance, block_variance, ratio_interval, shared_variances
 from benchctl.data.manifest import DecidedArm, Stopped, StopReason

@@ -13,8 +13,10 @@ import numpy as np
 
 from benchctl.analysis.answers import repeated_share
 from benchctl.analysis.cells import attestations, failed_cells, identity_of, latest_cells, speculates, speculation_of
-from benchctl.analysis.result import MIN_BLOCKS
-from benchctl.analysis.results import ALL_TASKS, Fact, SelfConsistency, SpeedUp
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.output_results import SelfConsistency
+from benchctl.analysis.result import MIN_BLOCKS, Fact
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.data.cell import MemoryRecord, WatchRecord
 from benchctl.data.integrity import Integrity
 from benchctl.recipes.adapters import registered

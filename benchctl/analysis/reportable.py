@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 from benchctl.analysis.answers import find_divergence, same_answer
 from benchctl.analysis.cells import identity_of, verify_width
-from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, Verdict
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.output_results import Comparison, Losslessness, PromptClass
+from benchctl.analysis.results import Analysis
 from benchctl.data.pool import with_further
 from benchctl.errors import UsageError
 

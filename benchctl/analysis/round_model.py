@@ -12,9 +12,10 @@ import numpy as np
 
 from benchctl.analysis.cells import is_synthetic, speculation_of
 from benchctl.analysis.cost import expected_tokens, split_rounds, sum_rounds, unit_costs, why_no_depth, width_curve
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.round_results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
+from benchctl.analysis.speed_results import Acceptance, Cost, SpeedUp
 from benchctl.analysis.statistics import pearson
 from benchctl.analysis.verify_widths import cliffs_and_falls, timed_widths
 from benchctl.recipes.speculation import drafts_by_model

@@ -12,7 +12,7 @@ from benchctl.analysis.losslessness import Range, Scope
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.analysis.results import Losslessness
+    from benchctl.analysis.output_results import Losslessness
     from benchctl.data.manifest import Manifest
     from benchctl.data.record import Record
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchctl.analysis.cells import identity_of, is_synthetic
-from benchctl.analysis.results import ALL_TASKS, Interval, NoDraft, SpeedUp, Throughput
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.result import Interval
+from benchctl.analysis.speed_results import NoDraft, SpeedUp, Throughput
 from benchctl.analysis.speed_table import SpeedTable, speed_table
 from benchctl.analysis.statistics import (
     Variance,

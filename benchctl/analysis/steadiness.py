@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.cells import speculates
 from benchctl.analysis.record_checks import Observation
-from benchctl.analysis.results import Fact
+from benchctl.analysis.result import Fact
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:

@@ -14,18 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import attestations, identity_of, states
-from benchctl.analysis.results import (
-    ALL_TASKS,
-    Acceptance,
-    BreakEvenReach,
-    Cost,
-    Losslessness,
-    Speed,
-    SpeedDoubt,
-    SpeedUp,
-    Verdict,
-    VerdictReason,
-)
+from benchctl.analysis.decision_results import BreakEvenReach, Speed, SpeedDoubt, Verdict, VerdictReason
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.output_results import Losslessness
+from benchctl.analysis.speed_results import Acceptance, Cost, SpeedUp
 from benchctl.recipes.adapters import SYNTHETIC
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchctl.analysis.output_results import SelfConsistency
 from benchctl.analysis.record_checks import (
     Observation,
     check_canaries,
@@ -25,7 +26,8 @@ from benchctl.analysis.record_checks import (
     check_work,
     observation,
 )
-from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
+from benchctl.analysis.results import Caution
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.analysis.steadiness import check_steadiness
 from benchctl.data.integrity import Integrity
 

@@ -16,7 +16,7 @@ from benchctl.text import one_line
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.compare import RunComparison
     from benchctl.analysis.comparison.gates import Gate
-    from benchctl.analysis.results import Accepted
+    from benchctl.analysis.output_results import Accepted
 
 Runs = Annotated[
     list[str] | None,

@@ -106,7 +106,7 @@ def _answer(analysis: Analysis) -> str:
         return "nothing could be compared."
     slow = {verdict.speed for verdict in drafted} <= {"slower", "within"}
     answer = "pays" if best.speed == "faster" else "does not pay" if slow else "undecided"
-    from benchctl.analysis.results import LOSSLESS
+    from benchctl.analysis.output_results import LOSSLESS
 
     outputs = {verdict.lossless for verdict in drafted}
     same = "every answer is identical" if outputs == {"identical"} else "NOT every answer is identical"

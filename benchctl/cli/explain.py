@@ -75,7 +75,7 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     """Print the tables; `reason`: why nothing could be timed separately."""
     from dataclasses import replace
 
-    from benchctl.analysis.results import ALL_TASKS
+    from benchctl.analysis.frame import ALL_TASKS
     from benchctl.reports.tables.rounds import forecasts, left_out, round_splits, round_statements, unit_costs
     from benchctl.reports.terminal import Printout
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchctl.analysis.asked import Asked
 from benchctl.analysis.next_experiment import more_power
-from benchctl.analysis.results import LOSSLESS, Losslessness
+from benchctl.analysis.output_results import LOSSLESS, Losslessness
 from benchctl.data.store import RunData
 from benchctl.lossless.score.session import Verified
 from benchctl.reports.json_output import print_json

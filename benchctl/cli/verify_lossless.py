@@ -68,7 +68,7 @@ def verify_lossless(
         raise UsageError(message, fix="Add --more, or leave them out.")
     if more and len(runs) > 1:
         raise UsageError("Further prompts are asked of one run.", where="--more", fix="Name a single run.")
-    from benchctl.analysis.results import ACCEPTED
+    from benchctl.analysis.output_results import ACCEPTED
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
     from benchctl.lossless.score.session import Request, verify, verify_pooled

@@ -19,8 +19,9 @@ from benchctl.data.cell import Cell, CellStatus
 from benchctl.data.identity import home_relative
 from benchctl.data.record import RecordError
 from benchctl.data.writer import LOGS, FolderWriter
-from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEngine, Server
+from benchctl.engines.base import Attestation, Engine, Launch, Server
 from benchctl.engines.common.log import name_log
+from benchctl.engines.scoring import Scorer, ScoringEngine
 from benchctl.errors import EngineError, StorageError
 from benchctl.machine.monitor import EngineMemory, Watch
 from benchctl.measurement.plan import CellKey, CellPlan, EarlierProcesses

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchctl.data.manifest import PreflightRecord
-from benchctl.engines.base import Engine, EngineFault, FaultyEngine, Launch, Scorer, ScoringEngine
+from benchctl.engines.base import Engine, EngineFault, FaultyEngine, Launch
+from benchctl.engines.scoring import Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measurement.cell import scoring
 from benchctl.measurement.memory import SHARE, free_bytes

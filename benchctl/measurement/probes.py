@@ -15,7 +15,7 @@ from pathlib import Path
 from benchctl.analysis.answers import degeneration
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
-from benchctl.engines.base import Scorer, Scores
+from benchctl.engines.scoring import Scorer, Scores
 from benchctl.models.gguf_header import read_header
 from benchctl.models.vocabulary import end_tokens, token_bytes
 from benchctl.paths import shipped_folder

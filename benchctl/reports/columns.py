@@ -17,7 +17,8 @@ from benchctl.words import numbers
 from benchctl.words.labels import lossy_label
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Analysis, Interval
+    from benchctl.analysis.result import Interval
+    from benchctl.analysis.results import Analysis
 
 Row = TypeVar("Row")
 

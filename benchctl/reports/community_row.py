@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import identity_of, setup_of
-from benchctl.analysis.results import ALL_TASKS
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.recipes.adapters import registered
 from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.columns import Column, Name, Table, numeric

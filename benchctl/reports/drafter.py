@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.results import ALL_TASKS, Acceptance
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.speed_results import Acceptance
 from benchctl.errors import UsageError
 from benchctl.reports.columns import Column, Name, Table, acceptance_rate, numeric
 from benchctl.reports.render import markdown_table

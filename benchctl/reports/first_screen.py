@@ -11,8 +11,12 @@ from typing import Any
 
 from benchctl.analysis.advice import damaged_arms, inactive_arms
 from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.outcome import find_outcome
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.analysis.verdict import synthetic_arms
 from benchctl.reports.columns import (
     DOUBTS,

@@ -15,7 +15,9 @@ from markupsafe import Markup, escape
 
 from benchctl.analysis.conditions.results import Level, Quantiles
 from benchctl.analysis.conditions.split import closed_levels, open_levels
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import Analysis
 from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
 from benchctl.reports.figures.arms import drawn_positions

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from benchctl.analysis.cells import identity_of
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.outcome import find_outcome
-from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.identity import home_relative
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.drafter import drafter_table

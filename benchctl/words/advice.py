@@ -15,7 +15,8 @@ from benchctl.words import verdict as verdict_words
 from benchctl.words.outcome import REPEAT
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Advice, AdviceReason, Analysis, GroupAction, GroupDecision
+    from benchctl.analysis.decision_results import Advice, AdviceReason, GroupAction, GroupDecision
+    from benchctl.analysis.results import Analysis
 
 _NO_ARM: dict[AdviceReason, str] = {
     "nothing drafted": "Nothing was drafted, or no answer was timed in both arms.",

@@ -23,7 +23,9 @@ from benchctl.words import outcome as outcome_words
 from benchctl.words import sweep as sweep_words
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Analysis, PromptClass, Verdict
+    from benchctl.analysis.decision_results import Verdict
+    from benchctl.analysis.output_results import PromptClass
+    from benchctl.analysis.results import Analysis
 
 _MOST_NAMED = 3
 """Arms that the first sentence names."""

@@ -9,7 +9,7 @@ from benchctl.text import listed
 from benchctl.words import numbers
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Experiment, ExperimentKind
+    from benchctl.analysis.decision_results import Experiment, ExperimentKind
 
 _EXPERIMENTS: dict[ExperimentKind, str] = {
     "quiet machine": "Repeat this once `benchctl engines doctor` finds nothing that disturbs:",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.outcome import find_outcome
 from benchctl.analysis.result import MIN_BLOCKS
-from benchctl.analysis.results import ALL_TASKS
 from benchctl.text import listed, plural
 from benchctl.words import numbers
 from benchctl.words.lossless import consistency_sentence

@@ -12,7 +12,7 @@ from benchctl.words.sweep import OVERLAPPING, SAMPLED
 
 if TYPE_CHECKING:
     from benchctl.analysis.losslessness import ArmAudit, ArmReplay, ControlTest, NoiseFloor, Reason
-    from benchctl.analysis.results import Losslessness, SelfConsistency
+    from benchctl.analysis.output_results import Losslessness, SelfConsistency
 
 FLAWS_NAMED = 2
 """Records that the reason of a prompt names."""

@@ -15,7 +15,8 @@ from benchctl.analysis.result import MIN_BLOCKS
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Quantiles
-    from benchctl.analysis.results import Analysis, Interval
+    from benchctl.analysis.result import Interval
+    from benchctl.analysis.results import Analysis
 
 ABSENT = "–"
 """Written for a value that is not known."""

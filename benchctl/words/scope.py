@@ -11,7 +11,7 @@ from benchctl.analysis.scope import by_condition, weakest
 from benchctl.text import one_line, percent, plural
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Losslessness
+    from benchctl.analysis.output_results import Losslessness
 
 
 def scope_sentence(scope: Scope, identical: Losslessness | None = None) -> str:

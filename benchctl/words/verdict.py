@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.decision_results import BreakEvenReach, SpeedDoubt
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.reference_lengths import reference_lengths
-from benchctl.analysis.results import ALL_TASKS, BreakEvenReach, SpeedDoubt, open_for_others
+from benchctl.analysis.result import open_for_others
 from benchctl.text import at_most_percent, listed, percent, plural
 from benchctl.words import numbers
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, NoDraft, Verdict
+    from benchctl.analysis.decision_results import Verdict
+    from benchctl.analysis.output_results import Losslessness
+    from benchctl.analysis.results import Analysis
+    from benchctl.analysis.speed_results import Acceptance, Cost, NoDraft
 
 _DOUBTS: dict[SpeedDoubt, str] = {
     "not drafted": "although nothing was drafted, so speculation is not the cause",

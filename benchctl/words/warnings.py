@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchctl.text import percent, plural
 
 if TYPE_CHECKING:
-    from benchctl.analysis.results import Caution, Fact
+    from benchctl.analysis.result import Fact
+    from benchctl.analysis.results import Caution
 
 
 class WarningText(NamedTuple):

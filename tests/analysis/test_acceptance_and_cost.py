@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
-from benchctl.analysis.results import Acceptance, Analysis
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import Acceptance
 from benchctl.data.cell import AttestationRecord, Cell
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.columns import Table

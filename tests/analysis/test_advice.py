@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from benchctl.analysis import next_experiment as next_experiment_module
+from benchctl.analysis.decision_results import Advice, Experiment
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.losslessness import ArmAudit, DetectionPower
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_results import RoundFit, RoundModel, UnitCost
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.data.manifest import Manifest
 from benchctl.prompts.load import load_suite
 from benchctl.words.conclusion import headline

@@ -9,7 +9,7 @@ import pytest
 
 from benchctl.analysis.answer_length import find_answer_lengths, stops_paying
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.results import AnswerLength
+from benchctl.analysis.speed_results import AnswerLength
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.run import analyse_run

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchctl.analysis.frame import make_frame
+from benchctl.analysis.frame import ALL_TASKS, make_frame
 from benchctl.analysis.precision import decided_arms
-from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.run import analyse_run
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
-from benchctl.analysis.results import ALL_TASKS, SpeedUp
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.lossless.judge.run import analyse_run, judge
 from benchctl.words.verdict import explanation
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.outcome import ANSWER_TOKENS, find_outcome, task_effects
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.run_summary import print_decision, print_run, print_summary

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.precision import half_widths
-from benchctl.analysis.results import ALL_TASKS, SpeedUp
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.analysis.statistics import SEQUENTIAL_LEVEL
 from benchctl.data.manifest import Stopped
 from benchctl.lossless.judge.run import analyse_run

@@ -16,8 +16,8 @@ import pytest
 
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import ConditionRun
-from benchctl.analysis.frame import make_frame
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.frame import ALL_TASKS, make_frame
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.speedup import find_latency_speedup, find_whole_speedup
 from benchctl.data.store import RunData, open_run
 from benchctl.lossless.judge.run import analyse_run

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from benchctl.analysis import statistics
-from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.words.warnings import seen

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import Analysis, SpeedUp, Verdict
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import SpeedUp
 from benchctl.analysis.warnings import KINDS
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.words.conclusion import headline

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines import base
+from benchctl.engines import base, in_use, scoring
 from benchctl.recipes.adapters import Adapter
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8")
-CONTRACT = [
-    Adapter,
-    *(kind for kind in vars(base).values() if dataclasses.is_dataclass(kind) and kind.__module__ == base.__name__),
-]
+KINDS = {
+    name: kind
+    for module in (base, scoring, in_use)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and kind.__module__ == module.__name__
+}
+CONTRACT = [Adapter, *filter(dataclasses.is_dataclass, KINDS.values())]
 
 
 @pytest.mark.parametrize("kind", CONTRACT, ids=lambda kind: kind.__name__)
@@ -30,6 +33,6 @@ def test_documents_every_field_and_no_other(kind: type) -> None:
 
 def test_documents_every_method_and_no_other() -> None:
     """What a scorer and a comparer do stands in their docstrings; the page names what makes them."""
-    kinds = {name: kind for name, kind in vars(base).items() if re.fullmatch(r"\w*(Engine|Server|Process)", name)}
+    kinds = {name: kind for name, kind in KINDS.items() if re.fullmatch(r"\w*(Engine|Server|Process)", name)}
     methods = {f"{name}.{method}" for name, kind in kinds.items() for method in dir(kind) if method[0] != "_"}
     assert methods == set(re.findall(rf"`((?:{'|'.join(kinds)})\.\w+)`", PAGE))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchctl.engines.base import Ledger, Scores
+from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.drafts import Tally, counted_since, read_counters, read_total
 from benchctl.engines.common.drafts import step_ledger as vllm_ledger
@@ -33,6 +33,7 @@ from benchctl.engines.llama_cpp.spec_flags import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.discovery import discover, engine_times, parse_address
 from benchctl.engines.openai.engine import _places as echo_places
+from benchctl.engines.scoring import Scores
 from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import Position, Reading, TargetScores
 

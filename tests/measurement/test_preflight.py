@@ -14,7 +14,8 @@ import pytest
 
 from benchctl.analysis.warnings import KINDS
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Rendered
+from benchctl.engines.scoring import Scores
 from benchctl.errors import GateError
 from benchctl.measurement.preflight import preflight, stop_if_strict, why_not_probed
 from benchctl.measurement.prepare import Prepared, prepare

@@ -6,23 +6,14 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor, ShapeMargin
 from benchctl.analysis.next_experiment import find_decision
-from benchctl.analysis.results import (
-    ALL_TASKS,
-    Acceptance,
-    Analysis,
-    Caution,
-    Comparison,
-    Cost,
-    Fact,
-    Interval,
-    Losslessness,
-    SelfConsistency,
-    SpeedUp,
-    Throughput,
-    Verdict,
-)
+from benchctl.analysis.output_results import Comparison, Losslessness, SelfConsistency
+from benchctl.analysis.result import Fact, Interval
+from benchctl.analysis.results import Analysis, Caution
+from benchctl.analysis.speed_results import Acceptance, Cost, SpeedUp, Throughput
 from benchctl.data.cell import AttestationRecord, Cell, CellError
 from benchctl.data.manifest import (
     ArmIdentity,

@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.advice import added_options, inactive_arms, launch_command, resolution
-from benchctl.analysis.results import Analysis, GroupDecision, Interval
+from benchctl.analysis.decision_results import GroupDecision
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.reports.render import render_html, render_markdown
 from benchctl.reports.run_summary import print_decision

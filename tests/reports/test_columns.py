@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import benchctl.reports
-from benchctl.analysis.results import Interval
+from benchctl.analysis.result import Interval
 from benchctl.reports.columns import Code, Column, Folded, Name, Table, interval, numeric
 from benchctl.reports.page import html_table
 from benchctl.reports.render import markdown_table

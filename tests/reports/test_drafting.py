@@ -6,7 +6,8 @@ import csv
 
 import numpy as np
 
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_model import predictors
 from benchctl.analysis.round_results import RoundModel, RoundSplit
 from benchctl.data.rounds import LeftOut

@@ -10,7 +10,9 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from benchctl.analysis.results import Analysis, Caution, Fact, Verdict
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.result import Fact
+from benchctl.analysis.results import Analysis, Caution
 from benchctl.data.store import RunData
 from benchctl.reports.page import hashes, scripts
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text

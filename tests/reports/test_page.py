@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchctl.analysis.results import Analysis, Fact, Verdict
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.result import Fact
+from benchctl.analysis.results import Analysis
 from benchctl.data.manifest import RunStatus
 from benchctl.data.store import RunData
 from benchctl.reports.write import render_files

@@ -8,8 +8,10 @@ import re
 import pytest
 from rich.console import Console
 
-from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Analysis, Caution, Fact, Verdict
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.result import Fact, Interval
+from benchctl.analysis.results import Analysis, Caution
 from benchctl.reports.bars import ASCII, UNICODE, print_bars
 from benchctl.reports.first_screen import MOST_ARMS
 from benchctl.reports.run_summary import print_decision, print_summary

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.figures import arms, style

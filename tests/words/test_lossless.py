@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, DetectionPower, because
-from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.words import lossless as words
 
 ROOM = Path(__file__).parents[2] / "benchctl" / "lossless"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.results import ALL_TASKS, Interval
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.result import Interval
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.words import numbers

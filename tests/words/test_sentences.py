@@ -9,18 +9,11 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.accuracy import Accuracy, ArmAccuracy
-from benchctl.analysis.result import Interval
-from benchctl.analysis.results import (
-    ALL_TASKS,
-    Advice,
-    Analysis,
-    Candidate,
-    Caution,
-    Experiment,
-    Fact,
-    NoDraft,
-    Stopping,
-)
+from benchctl.analysis.decision_results import Advice, Candidate, Experiment
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.result import Fact, Interval
+from benchctl.analysis.results import Analysis, Caution, Stopping
+from benchctl.analysis.speed_results import NoDraft
 from benchctl.words import accuracy, advice, experiment, stopping, verdict, warnings
 from tests.reports.handmade import build_analysis, decided
 

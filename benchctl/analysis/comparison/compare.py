@@ -32,7 +32,9 @@ from benchctl.analysis.comparison.changes import (
 from benchctl.analysis.comparison.workload import Change, Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, PromptKey, make_frame
 from benchctl.analysis.losslessness import Scope
-from benchctl.analysis.results import AcceptanceDoubt, Analysis, Result
+from benchctl.analysis.result import Result
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import AcceptanceDoubt
 from benchctl.analysis.speed_table import SpeedTable, rate_table, speed_table
 from benchctl.analysis.speedup import counted_table
 from benchctl.analysis.statistics import LEVEL, level_for

@@ -18,7 +18,7 @@ from statistics import NormalDist, harmonic_mean
 from typing import TYPE_CHECKING, Literal
 
 from benchctl.analysis.comparison.changes import Doubt
-from benchctl.analysis.results import ACCEPTED, Accepted
+from benchctl.analysis.output_results import ACCEPTED, Accepted
 from benchctl.analysis.statistics import LEVEL, beyond_p, half_width, holm
 from benchctl.errors import UsageError
 from benchctl.recipes.problems import did_you_mean

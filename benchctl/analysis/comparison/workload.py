@@ -12,7 +12,7 @@ from typing import Any
 from benchctl.analysis.answers import Answers, same_answer
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.frame import Frame, PromptKey
-from benchctl.analysis.results import Result
+from benchctl.analysis.result import Result
 from benchctl.data.manifest import Manifest, ModelIdentity
 from benchctl.data.record import Record
 from benchctl.data.store import RunData

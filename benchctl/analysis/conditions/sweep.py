@@ -20,10 +20,13 @@ from benchctl.analysis.conditions.front import equal_throughput
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, CrossingOutcome, Level, LevelDoubt, NotJudged, Sweep
 from benchctl.analysis.conditions.split import ConditionRun, dimensions
+from benchctl.analysis.decision_results import Verdict
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.record_checks import Observation, observation
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_model import join_rounds
+from benchctl.analysis.speed_results import Acceptance, SpeedUp
 from benchctl.analysis.warnings import cautions, in_order
 
 if TYPE_CHECKING:

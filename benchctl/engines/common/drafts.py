@@ -20,8 +20,9 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 
 from benchctl.data.counts import DraftCounts, contradicted, number
-from benchctl.engines.base import Counted, Ledger
+from benchctl.engines.base import Ledger
 from benchctl.engines.common.wire import count_in, counts_in
+from benchctl.engines.in_use import Counted
 
 _SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
 """The rest of a line after the name: labels, the value, a time."""

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from benchctl.engines.base import Ledger, Rendered, Scorer
+from benchctl.engines.base import Ledger, Rendered
 from benchctl.engines.common.drafts import prefix_of, read_counters, read_total
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import prompt_ids
+from benchctl.engines.scoring import Scorer
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from benchctl.engines.base import Attestation, Capabilities, Completion, Counted, MemoryReport, Progress, Rendered
+from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
 from benchctl.engines.common.drafts import Tally, read_totals
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
@@ -20,6 +20,7 @@ from benchctl.engines.common.process import EngineProcess, describe_exit, refuse
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.common.wire import prompt_ids, protocol_error
+from benchctl.engines.in_use import Counted
 from benchctl.engines.registry import Search
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from benchctl.engines.base import Rendered, Renders, Scores
+from benchctl.engines.base import Rendered, Renders
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.wire import protocol_error
+from benchctl.engines.scoring import Scores
 from benchctl.prompts.suite import Prompt
 
 _FIRST_STRETCH = 64
@@ -41,7 +42,7 @@ AnyServer = TypeVar("AnyServer", bound=Target)
 
 
 class ServerScorer(Generic[AnyServer]):
-    """The base of all scorers of a server; see `benchctl.engines.base.Scorer`."""
+    """The base of all scorers of a server; see `benchctl.engines.scoring.Scorer`."""
 
     def __init__(self, server: AnyServer, command: Sequence[str]) -> None:
         self._server = server
@@ -66,7 +67,7 @@ class ServerScorer(Generic[AnyServer]):
 
 
 class RequestScorer(ServerScorer[Target], ABC):
-    """Scores by whole requests; see `benchctl.engines.base.Scorer` and `PrefillScorer`."""
+    """Scores by whole requests; see `benchctl.engines.scoring.Scorer` and `PrefillScorer`."""
 
     in_batches = False
 

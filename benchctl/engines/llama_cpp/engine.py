@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from benchctl.engines.base import EngineFault, Launch, Pass, Pressure
+from benchctl.engines.base import EngineFault, Launch, Pass
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
+from benchctl.engines.in_use import Pressure
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.build import Build
 from benchctl.engines.llama_cpp.command import (
@@ -216,7 +217,7 @@ class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
         return LlamaScorer(server, argv, splits=splits, left_out=left_out, shift=LogitShift(sampling))
 
     def no_replay(self, launch: Launch) -> str | None:
-        """Return why the answers of `launch` cannot be replayed; see `benchctl.engines.base.ReplayingEngine`."""
+        """Return why the answers of `launch` cannot be replayed; see `benchctl.engines.scoring.ReplayingEngine`."""
         reason = unreplayable(launch, self._probe.facts, self._devices or ())
         return reason or no_companion(self._probe.program, self._probe.capabilities.commit)
 

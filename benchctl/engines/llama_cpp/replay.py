@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Launch, Rendered, ReplayedToken
+from benchctl.engines.base import Launch, Rendered
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.log import READ_THE_LOG, log_tail, name_log
 from benchctl.engines.common.process import EngineProcess, describe_exit, make_access
@@ -25,6 +25,7 @@ from benchctl.engines.llama_cpp.command import slots_of, value_of
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.requests import LAST_TOKENS, constraints
 from benchctl.engines.llama_cpp.spec_flags import requested_of
+from benchctl.engines.scoring import ReplayedToken
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import experts_of
 from benchctl.models.gguf_header import read_header
@@ -94,7 +95,7 @@ def sampling_args(sampling: Sampling) -> list[str]:
 
 
 class LlamaReplayer:
-    """A running llama-replay; see `benchctl.engines.base.Replayer`."""
+    """A running llama-replay; see `benchctl.engines.scoring.Replayer`."""
 
     def __init__(
         self,

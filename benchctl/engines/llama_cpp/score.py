@@ -15,7 +15,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Ledger, Rendered, Scores
+from benchctl.engines.base import Ledger, Rendered
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     MetricsReading,
@@ -32,6 +32,7 @@ from benchctl.engines.llama_cpp.command import BATCH, value_of
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.requests import LAST_TOKENS, prompt_text, scoring_body, tokenize
 from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.scoring import Scores
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
@@ -117,7 +118,7 @@ class Served(EndpointTarget):
 
 
 class LlamaScorer(ServerScorer["LlamaServer | Served"]):
-    """A llama-server that scores; see `benchctl.engines.base.Scorer`, and `SlotScorer` of a server of our own."""
+    """A llama-server that scores; see `benchctl.engines.scoring.Scorer`, and `SlotScorer` of a server of our own."""
 
     in_batches = True
 

@@ -8,21 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchctl.engines.base import (
-    Attestation,
-    Completion,
-    Counted,
-    Ledger,
-    ListedToken,
-    MemoryReport,
-    Progress,
-    Rendered,
-)
+from benchctl.engines.base import Attestation, Completion, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.completion_stream import completed
 from benchctl.engines.common.drafts import read_counters, wait_until
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import count_in, id_of, ids_in, logprob_of, protocol_error, seconds_in, text_in
+from benchctl.engines.in_use import Counted, ListedToken
 from benchctl.engines.llama_cpp.attest import (
     LlamaObserved,
     LoggedCounts,

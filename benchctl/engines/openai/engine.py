@@ -14,13 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
-from benchctl.engines.base import Capabilities, Launch, Pressure, Rendered, Scorer, Scores
+from benchctl.engines.base import Capabilities, Launch, Rendered
 from benchctl.engines.common.completion_stream import first_choice
 from benchctl.engines.common.endpoint import LEAST_CONTEXT, EndpointTarget, as_sent
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import count_in, id_marked, ids_in, logprob_of, protocol_error
+from benchctl.engines.in_use import Pressure
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.discovery import (
     Address,
@@ -34,6 +35,7 @@ from benchctl.engines.openai.discovery import (
 )
 from benchctl.engines.openai.server import EndpointLaunch, EndpointServer, unsupported
 from benchctl.engines.registry import FoundEngine
+from benchctl.engines.scoring import Scorer, Scores
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import IMAGES, Prompt
@@ -243,7 +245,7 @@ class OpenAiEngine:
             raise
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> Scorer:
-        """Read log-probabilities from the baseline's endpoint; see `benchctl.engines.base.ScoringEngine`.
+        """Read log-probabilities from the baseline's endpoint; see `benchctl.engines.scoring.ScoringEngine`.
 
         Raises UsageError where it returns none for prompt tokens, or speculates itself, EngineError where it is gone.
         """

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Counted, Launch, Ledger, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import (
     CompletionReader,
     StreamedAnswer,
@@ -28,6 +28,7 @@ from benchctl.engines.common.endpoint import EndpointTarget, MetricsReading, Pag
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.wire import ids_in, protocol_error
+from benchctl.engines.in_use import Counted, ListedToken
 from benchctl.engines.openai.discovery import (
     Address,
     EndpointObserved,

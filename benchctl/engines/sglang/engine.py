@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
 
-from benchctl.engines.base import Capabilities, Launch, Ledger, Pressure, Scores
+from benchctl.engines.base import Capabilities, Launch, Ledger
 from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
@@ -39,7 +39,9 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of
+from benchctl.engines.in_use import Pressure
 from benchctl.engines.registry import FoundEngine, Search
+from benchctl.engines.scoring import Scores
 from benchctl.engines.sglang import command
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.command import DEVICES, Package
@@ -111,7 +113,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     )
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """See `benchctl.engines.base.EngineInUse`. Never run: mapped from SGLang's source."""
+        """See `benchctl.engines.in_use.EngineInUse`. Never run: mapped from SGLang's source."""
         return self.launch(arm, models, in_use=True)
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Attestation, Completion, Counted, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import StreamedAnswer, completed
 from benchctl.engines.common.drafts import Tally, verified_ledger
 from benchctl.engines.common.launched_server import (
@@ -34,6 +34,7 @@ from benchctl.engines.common.log import READ_THE_LOG, Reason, clean, first_reaso
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.wire import count_in, id_of, ids_in, logprob_of, protocol_error
+from benchctl.engines.in_use import Counted, ListedToken
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import CachingEngineSpec

@@ -22,14 +22,16 @@ from pydantic import ValidationError
 
 from benchctl.data.counts import from_prompt
 from benchctl.data.traces import DiagnosisSettings, Expectations
-from benchctl.engines.base import Capabilities, Launch, Pressure, Rendered, ReplayedToken, Scores
+from benchctl.engines.base import Capabilities, Launch, Rendered
 from benchctl.engines.common.launched_server import LaunchedEngine, Probe
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.common.score import ServerScorer, usable_scores
 from benchctl.engines.common.wire import id_of, logprob_of, protocol_error
+from benchctl.engines.in_use import Pressure
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report, Search
+from benchctl.engines.scoring import ReplayedToken, Scores
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.methods import METHODS, method_of, registered
 from benchctl.engines.transformers.server import (
@@ -257,12 +259,12 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return self.launch(arm, models)
 
     def start_scorer(self, launch: Launch, log_path: Path, sampling: Sampling = GREEDY) -> TransformersScorer:
-        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""
+        """Start the target alone for scoring; see `benchctl.engines.scoring.ScoringEngine`."""
         server = self.start(launch, log_path)
         return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, sampling=sampling)
 
     def no_replay(self, launch: Launch) -> str | None:
-        """Return `None`: every type records its steps; see `benchctl.engines.base.ReplayingEngine`."""
+        """Return `None`: every type records its steps; see `benchctl.engines.scoring.ReplayingEngine`."""
         return None
 
     def replay_launch(self, launch: Launch) -> Launch:
@@ -277,7 +279,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
         return self.start_scorer(launch, log_path, sampling)
 
     def incomparable(self, arm: Arm) -> str | None:
-        """Return why an arm's draft cannot be compared with the target; see `benchctl.engines.base.ComparingEngine`."""
+        """Return why an arm's draft cannot be compared with the target (`benchctl.engines.scoring.ComparingEngine`)."""
         name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
         method = registered().get(name)
         if method is not None and (method.searches or method.adapter):
@@ -292,7 +294,7 @@ class TransformersEngine(LaunchedEngine[TransformersSpec]):
 
 
 class TransformersScorer(ServerScorer["TransformersServer"]):
-    """A server that scores and replays; see `benchctl.engines.base.Scorer` and `Replayer`."""
+    """A server that scores and replays; see `benchctl.engines.scoring.Scorer` and `Replayer`."""
 
     in_batches = True
     evidence = (
@@ -343,7 +345,7 @@ class TransformersScorer(ServerScorer["TransformersServer"]):
 
 @dataclass(frozen=True)
 class TransformersComparer:
-    """A server that reads answers with draft and target; see `benchctl.engines.base.Comparer`."""
+    """A server that reads answers with draft and target; see `benchctl.engines.scoring.Comparer`."""
 
     server: TransformersServer
     timeout_s: float

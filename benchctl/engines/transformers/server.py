@@ -12,13 +12,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from benchctl.data.counts import steps_contradiction
-from benchctl.engines.base import Attestation, Completion, Ledger, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import DEEPEST, Tally
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools, conclude, drafted_nothing
 from benchctl.engines.common.log import Reason, causes_in, first_reason
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import prompt_ids, protocol_error, seconds_in
+from benchctl.engines.in_use import ListedToken
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import method_of, registered
 from benchctl.engines.transformers.speculation import depth_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchctl.engines.base import Capabilities, Launch, Ledger, Pressure, Scores
+from benchctl.engines.base import Capabilities, Launch, Ledger
 from benchctl.engines.common.drafts import counted_since, step_ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
@@ -35,7 +35,9 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import Question, named_types
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.wire import id_marked, id_named, id_of, logprob_of
+from benchctl.engines.in_use import Pressure
 from benchctl.engines.registry import FoundEngine
+from benchctl.engines.scoring import Scores
 from benchctl.engines.vllm import command
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec, batch_invariant
 from benchctl.engines.vllm.command import ALWAYS_SET, Package
@@ -215,7 +217,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=in_use or arm.overlapping)
 
     def launch_in_use(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """See `benchctl.engines.base.EngineInUse`."""
+        """See `benchctl.engines.in_use.EngineInUse`."""
         return self.launch(arm, models, in_use=True)
 
     unprovoked: Mapping[str, str] = MappingProxyType(

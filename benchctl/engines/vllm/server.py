@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Counted, Ledger, ListedToken, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, completed
 from benchctl.engines.common.drafts import (
     counted_since,
@@ -24,6 +24,7 @@ from benchctl.engines.common.launched_server import MODEL_NAME, LaunchedServer, 
 from benchctl.engines.common.log import Reason, first_reason, read_causes, read_log
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.wire import id_marked, id_of, logprob_of, protocol_error, seconds_in, text_in
+from benchctl.engines.in_use import Counted, ListedToken
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import VllmObserved, attest, contradictions, mismatches, plain_steps, tokens_a_step
 from benchctl.engines.vllm.command import BY_BATCH_SIZE

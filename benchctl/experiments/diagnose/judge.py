@@ -28,8 +28,9 @@ import numpy as np
 from pydantic import Field
 
 from benchctl.analysis.cost import expected_tokens
+from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.result import Interval, Result
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.statistics import pearson
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, open_run, read_manifest

@@ -18,7 +18,8 @@ from statistics import median
 
 from benchctl.data.traces import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, folder_lock
-from benchctl.engines.base import Comparer, ComparingEngine, Launch, Rendered, ScoringEngine, Server
+from benchctl.engines.base import Launch, Rendered, Server
+from benchctl.engines.scoring import Comparer, ComparingEngine, ScoringEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.diagnose.expectations import expectations
 from benchctl.experiments.diagnose.stored import (

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.results import LOSSLESS, Losslessness
+from benchctl.analysis.output_results import LOSSLESS, Losslessness
 from benchctl.data.digests import canonical_sha256
 from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import FURTHER, MANIFEST, RECORDS, RunData, open_run

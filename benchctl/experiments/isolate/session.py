@@ -20,8 +20,8 @@ from benchctl.data.digests import canonical_sha256
 from benchctl.data.identity import model_identity
 from benchctl.data.manifest import PreflightRecord
 from benchctl.data.writer import LOGS, folder_lock
-from benchctl.engines.base import ScoringEngine
 from benchctl.engines.quantizing import Divergence, TextTooShortError
+from benchctl.engines.scoring import ScoringEngine
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.experiments.isolate.search import Measure
 from benchctl.experiments.isolate.source import SourceModel

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 
 from benchctl.data.writer import write_scores
-from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
+from benchctl.engines.scoring import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.stored import CHECK, SCORES, OfAnswer, SampledAnswer, TokenScores, open_check
 from benchctl.experiments.sampling.tokens import TERMS, Sampler, summed, terms, weights

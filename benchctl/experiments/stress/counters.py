@@ -50,7 +50,7 @@ class Exercised(Result):
     acceptance: float | None
     """Of all other answers."""
     counted: dict[str, int]
-    """What the engine itself counted in all processes of the scenario: see `engines.base.Counted`."""
+    """What the engine itself counted in all processes of the scenario: see `engines.in_use.Counted`."""
     lacking: list[Lacking]
     """Empty where every cause of the scenario was seen."""
 

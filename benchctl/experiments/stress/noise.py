@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from benchctl.engines.base import ListedToken, Rendered, ServerInUse
+from benchctl.engines.base import Rendered
+from benchctl.engines.in_use import ListedToken, ServerInUse
 from benchctl.experiments.stress.plan import CLIENTS
 from benchctl.experiments.stress.send import LIKELIEST
 from benchctl.recipes.schema import Sampling

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from benchctl.data.versions import Part
-from benchctl.engines.base import Pressure
+from benchctl.engines.in_use import Pressure
 from benchctl.prompts.suite import Message, Prompt
 
 Usual = Literal["canary", "cache", "crowd", "sessions", "constraint"]

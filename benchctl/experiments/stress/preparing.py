@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchctl.engines.base import EngineInUse, Launch
+from benchctl.engines.base import Launch
+from benchctl.engines.in_use import EngineInUse
 from benchctl.errors import UsageError
 from benchctl.experiments.stress.plan import Material, ScenarioName, turns_of
 from benchctl.measurement.plan import by_turns

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
-from benchctl.engines.base import ServerInUse
+from benchctl.engines.in_use import ServerInUse
 from benchctl.experiments.stress.judge import ScenarioResult, fork, invalid_code
 from benchctl.experiments.stress.plan import Request
 from benchctl.experiments.stress.send import Sender

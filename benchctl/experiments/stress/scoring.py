@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import zip_longest
 
-from benchctl.engines.base import Scorer
+from benchctl.engines.scoring import Scorer
 from benchctl.experiments.stress.judge import divergences
 from benchctl.experiments.stress.stored import Divergence, StressAnswer, StressTest
 

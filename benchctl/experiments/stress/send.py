@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from benchctl.data.record import sha256_text
-from benchctl.engines.base import Completion, Rendered, ServerInUse, ServerUnderPressure
+from benchctl.engines.base import Completion, Rendered
+from benchctl.engines.in_use import ServerInUse, ServerUnderPressure
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.plan import SCHEMA, Request, Wave, prompt_of
 from benchctl.experiments.stress.stored import StressAnswer

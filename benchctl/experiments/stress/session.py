@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import cast, get_args
 
 from benchctl.data.writer import LOGS, folder_lock
-from benchctl.engines.base import (
-    Counted,
-    EngineUnderPressure,
-    Pressure,
-    Scorer,
-    ScoringEngine,
-    ServerInUse,
-)
+from benchctl.engines.in_use import Counted, EngineUnderPressure, Pressure, ServerInUse
+from benchctl.engines.scoring import Scorer, ScoringEngine
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.judge import judge_stress
 from benchctl.experiments.stress.plan import (

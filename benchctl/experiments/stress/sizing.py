@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from benchctl.engines.base import Rendered, ServerInUse
+from benchctl.engines.base import Rendered
+from benchctl.engines.in_use import ServerInUse
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.noise import measure_noise
 from benchctl.experiments.stress.plan import Material, Plan, ProcessPlan, Request, ScenarioName, prompt_of

@@ -78,7 +78,7 @@ class Played(Part):
     """By request."""
     divergences: list[Divergence] = Field(default_factory=list)
     counted: dict[ScenarioName, dict[str, int]] = Field(default_factory=dict)
-    """What the engine's own counters or its log report in all processes of a scenario: see `engines.base.Counted`.
+    """What the engine's own counters or its log report in all processes of a scenario: see `engines.in_use.Counted`.
     `running` is the most that was read while several requests were in flight."""
 
 

@@ -12,7 +12,7 @@ from benchctl.analysis.answers import Answers
 from benchctl.analysis.cells import attestations, speculates
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import Reason, because
-from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.lossless.judge.verdicts import plainly_equal
 
 VOUCHED = "only_speculation_differs"

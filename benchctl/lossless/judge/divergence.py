@@ -19,7 +19,7 @@ from benchctl.analysis.losslessness import (
     ShapeMargin,
     because,
 )
-from benchctl.analysis.results import PromptClass
+from benchctl.analysis.output_results import PromptClass
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.scores import SCORES, Position, Reading, TargetScores, of_part
 from benchctl.lossless.judge.noise import SMALL_MARGIN, Noise, noise_of

@@ -18,7 +18,7 @@ from benchctl.analysis.answers import find_answers, find_divergence, same_answer
 from benchctl.analysis.comparison.workload import require_same_questions, same_prompt, sound_answers
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.frame import PromptKey
-from benchctl.analysis.results import Result
+from benchctl.analysis.result import Result
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.store import RunData

@@ -22,7 +22,8 @@ from benchctl.analysis.conditions.split import ConditionRun
 from benchctl.analysis.conditions.sweep import where_not_judged
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import ArmAudit, ControlTest, Reason, Validity, because
-from benchctl.analysis.results import Analysis, Losslessness, LosslessVerdict, SelfConsistency
+from benchctl.analysis.output_results import Losslessness, LosslessVerdict, SelfConsistency
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.scope import by_process, find_scope
 from benchctl.data.pool import with_further
 from benchctl.data.scores import TargetScores

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.losslessness import InvalidAnswer, LogprobCheck, Validity, ValidityCounts, because
-from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.analysis.statistics import holm
 from benchctl.data.counts import steps_contradiction
 from benchctl.data.record import Record

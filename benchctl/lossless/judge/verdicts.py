@@ -42,7 +42,7 @@ from benchctl.analysis.losslessness import (
     ReplayDeviation,
     because,
 )
-from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
+from benchctl.analysis.output_results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 from benchctl.lossless.judge.audit import PROPOSED, power_of_equality, stated_nats
 from benchctl.lossless.judge.divergence import Evidence, judge_divergence

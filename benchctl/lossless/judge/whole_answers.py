@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import FirstDivergence
-from benchctl.analysis.results import Analysis, Comparison
+from benchctl.analysis.output_results import Comparison
+from benchctl.analysis.results import Analysis
 from benchctl.data.pool import with_further
 from benchctl.errors import BenchctlError
 from benchctl.lossless.judge.divergence import find_evidence

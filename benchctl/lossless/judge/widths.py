@@ -15,7 +15,7 @@ from benchctl.lossless.judge.selection import widest_step
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Frame
-    from benchctl.analysis.results import Losslessness
+    from benchctl.analysis.output_results import Losslessness
 
 
 def width_groups(frame: Frame, judged: Losslessness) -> Reason | None:

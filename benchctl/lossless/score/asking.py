@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchctl.analysis.asked import Asked, Stop
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.identity import home_relative
 from benchctl.data.manifest import FurtherPrompt, Manifest
 from benchctl.data.pool import facts_of_rounding, without_paths

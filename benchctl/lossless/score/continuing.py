@@ -11,7 +11,7 @@ from itertools import islice
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import ScoredAnswer, TargetScores
-from benchctl.engines.base import Scorer, Scores
+from benchctl.engines.scoring import Scorer, Scores
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.score.plan import alignments
 from benchctl.lossless.score.reading import DIGITS, TOP, ReadAnswer, read_in_batches, require_kept

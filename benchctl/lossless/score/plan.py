@@ -14,7 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.losslessness import FirstDivergence
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.record import Record
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.judge.selection import Answer, Selection, answer_of

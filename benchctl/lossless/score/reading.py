@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, Position, Reading, ScoredAnswer, Shape, TargetScores
-from benchctl.engines.base import PrefillScorer, Scorer, Scores, SlotScorer
+from benchctl.engines.scoring import PrefillScorer, Scorer, Scores, SlotScorer
 from benchctl.errors import EngineError
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.judge.selection import Answer

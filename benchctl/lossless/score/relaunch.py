@@ -16,19 +16,9 @@ from types import TracebackType
 from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
-from benchctl.engines.base import (
-    Engine,
-    Launch,
-    Rendered,
-    Renders,
-    Replayer,
-    ReplayingEngine,
-    Scorer,
-    ScoringEngine,
-    SlotScorer,
-    SlotScoringEngine,
-)
+from benchctl.engines.base import Engine, Launch, Rendered, Renders
 from benchctl.engines.registry import make_engine
+from benchctl.engines.scoring import Replayer, ReplayingEngine, Scorer, ScoringEngine, SlotScorer, SlotScoringEngine
 from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.lossless.judge.selection import Answer, unchanged_prompts
 from benchctl.measurement.cell import fresh_log, running, scoring

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from benchctl.data.identity import home_relative
 from benchctl.data.scores import DeviatingToken, ReplayedAnswer, Replays, ReplayTarget
-from benchctl.engines.base import Launch, Rendered, Renders, Replayer, ReplayingEngine
+from benchctl.engines.base import Launch, Rendered, Renders
+from benchctl.engines.scoring import Replayer, ReplayingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.lossless.judge.replay import ArmSteps, SteppedAnswer, target_of
 from benchctl.lossless.score.relaunch import Relaunch, RelaunchError, ScoringOutcome

@@ -11,7 +11,7 @@ from benchctl.data.identity import home_relative
 from benchctl.data.scores import SCORES, Replays, TargetScores, of_part
 from benchctl.data.store import MANIFEST
 from benchctl.data.writer import write_scores
-from benchctl.engines.base import Scorer
+from benchctl.engines.scoring import Scorer
 from benchctl.lossless.score.relaunch import Target
 from benchctl.measurement.recording import now
 

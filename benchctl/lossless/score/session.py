@@ -17,12 +17,12 @@ from rich.text import Text
 
 from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import because
-from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
+from benchctl.analysis.output_results import Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.data.machines import AXIS as MACHINE
 from benchctl.data.pool import pooled
 from benchctl.data.scores import AnswerKey, TargetScores
 from benchctl.data.store import RunData, open_run
-from benchctl.engines.base import PrefillScorer, Scorer
+from benchctl.engines.scoring import PrefillScorer, Scorer
 from benchctl.errors import EngineError, UsageError
 from benchctl.lossless.judge.audit import NOT_SCORED, PREFIXES
 from benchctl.lossless.judge.divergence import NOT_REPLAYED

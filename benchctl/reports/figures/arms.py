@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.round_results import PARTS, Part, RoundSplit
+from benchctl.analysis.speed_results import Acceptance, Cost, SpeedUp
 from benchctl.reports.figures import style
 from benchctl.words import numbers
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision
+from benchctl.analysis.decision_results import Advice, GroupDecision
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
 from benchctl.words import advice as advice_words
 from benchctl.words import numbers

@@ -10,7 +10,8 @@ from rich.cells import chop_cells
 
 from benchctl.analysis.accuracy import ArmAccuracy
 from benchctl.analysis.losslessness import ArmReplay, FirstDivergence, NoiseFloor, Validity
-from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
+from benchctl.analysis.output_results import Comparison, Losslessness, PromptClass, SelfConsistency
+from benchctl.analysis.results import Analysis
 from benchctl.lossless.judge.whole_answers import DivergingAnswer, Probability
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, for_programs, numeric
 from benchctl.text import first, one_line

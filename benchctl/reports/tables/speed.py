@@ -8,7 +8,9 @@ from operator import itemgetter
 from typing import Any
 
 from benchctl.analysis.cells import NOT_RECORDED, Resources
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, AnswerLength, Cost, SpeedUp, Throughput
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.speed_results import Acceptance, AnswerLength, Cost, SpeedUp, Throughput
 from benchctl.analysis.thinking import Thinking
 from benchctl.reports.columns import (
     DOUBTS,

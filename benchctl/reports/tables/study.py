@@ -12,7 +12,8 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.frame import ALL_TASKS
+from benchctl.analysis.results import Analysis
 from benchctl.data.traces import CostTraces
 from benchctl.reports.columns import Column, Name, Table, acceptance_rate, numeric
 from benchctl.words import numbers

@@ -15,7 +15,7 @@ from benchctl.analysis.comparison.changes import Doubt
 from benchctl.analysis.comparison.compare import RunComparison
 from benchctl.analysis.comparison.gates import Gate, GateFailure, GateResult, check_gates, parse_gate
 from benchctl.analysis.comparison.workload import two_sides
-from benchctl.analysis.results import Accepted
+from benchctl.analysis.output_results import Accepted
 from benchctl.analysis.statistics import Variance, block_variance, change_interval, repeated_variance
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gguf import GGUFWriter
 
-from benchctl.engines.base import Launch, Rendered, ReplayingEngine
+from benchctl.engines.base import Launch, Rendered
 from benchctl.engines.llama_cpp import companion
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.companion import no_companion
@@ -21,6 +21,7 @@ from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.replay import LlamaReplayer, sampling_args, target_launch, unreplayable
 from benchctl.engines.llama_cpp.source import PINNED_COMMIT
 from benchctl.engines.llama_cpp.toolchain import Toolchain
+from benchctl.engines.scoring import ReplayingEngine
 from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
 from benchctl.models.shipped import bundled_models

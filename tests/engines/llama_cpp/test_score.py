@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from benchctl.engines.base import ScoringEngine
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.command import with_one_slot
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import LlamaScorer, split_batch, unsplit
 from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.scoring import ScoringEngine
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling

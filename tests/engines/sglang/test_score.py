@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchctl.engines.base import PrefillScorer, ScoringEngine
+from benchctl.engines.scoring import PrefillScorer, ScoringEngine
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.models.files import ResolvedPair
 from benchctl.prompts.suite import Prompt

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from benchctl.engines.base import Completion, EngineInUse, Ledger, Rendered, ServerInUse
+from benchctl.engines.base import Completion, Ledger, Rendered
+from benchctl.engines.in_use import EngineInUse, ServerInUse
 from benchctl.errors import UsageError
 from benchctl.experiments.stress.plan import SCENARIOS, USUAL, Request, Turn, Wave
 from benchctl.experiments.stress.preparing import StressSettings, inapplicable

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from benchctl.engines.base import Scorer, Scores
+from benchctl.engines.scoring import Scorer, Scores
 from benchctl.experiments.stress.counters import exercised
 from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge_stress, limit_of, one_sided
 from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave

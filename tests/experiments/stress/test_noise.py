@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.base import ListedToken
+from benchctl.engines.in_use import ListedToken
 from benchctl.experiments.stress.noise import moved
 
 

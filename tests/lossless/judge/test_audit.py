@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from benchctl.analysis.cells import identity_of
 from benchctl.analysis.losslessness import DetectionPower
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer, TargetScores
 from benchctl.data.store import RunData

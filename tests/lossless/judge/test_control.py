@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import conditions_of
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.scores import DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.store import open_run

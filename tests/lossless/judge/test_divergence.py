@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.analysis.cells import verify_width
 from benchctl.analysis.losslessness import because
-from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.data.scores import Position
 from benchctl.data.store import RunData
 from benchctl.lossless.judge.divergence import Evidence

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.words.warnings import seen
 from tests.lossless.replayed import codes

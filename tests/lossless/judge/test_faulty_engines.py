@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import LOSSLESS, Losslessness
+from benchctl.analysis.output_results import LOSSLESS, Losslessness
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchmarks.keep import RESULTS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.cli.app import app
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run

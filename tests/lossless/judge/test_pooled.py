@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.cell import Cell
 from benchctl.data.manifest import EngineIdentity, FurtherPrompt, FurtherPrompts
 from benchctl.data.pool import pooled

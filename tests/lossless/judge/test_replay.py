@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.record import Record
 from benchctl.data.scores import DeviatingToken, ReplayedAnswer, Replays, ReplayTarget, sha256_steps
 from benchctl.data.store import RunData

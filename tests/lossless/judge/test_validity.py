@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import Validity
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.lossless.judge.validity import find_validity
 from benchctl.prompts.rules import Rules

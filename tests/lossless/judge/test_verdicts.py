@@ -11,7 +11,7 @@ from benchctl.analysis.answers import AGREED, common_length, find_answers, find_
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.losslessness import because
-from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.data.record import Record
 from benchctl.data.scores import ScoredAnswer
 from benchctl.lossless.judge.divergence import Evidence

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.output_results import Losslessness
 from benchctl.data.manifest import FurtherPrompts
 from benchctl.data.record import RecordError
 from benchctl.data.store import RunData

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Rendered
+from benchctl.engines.scoring import Scores
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.judge.noise import noise_of
 from benchctl.lossless.score.continuing import SUITE, TOKENS, lacking_widths, prompts_beside, read_continuation

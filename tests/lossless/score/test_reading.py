@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Rendered
+from benchctl.engines.scoring import Scores
 from benchctl.lossless.score.plan import AnswerToScore, DivergenceToScore, plan_prefixes
 from benchctl.lossless.score.reading import TOP, TOP_AT_DIVERGENCE, read_answer
 from benchctl.prompts.suite import Prompt

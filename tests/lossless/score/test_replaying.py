@@ -10,7 +10,8 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
-from benchctl.engines.base import Launch, Rendered, ReplayedToken
+from benchctl.engines.base import Launch, Rendered
+from benchctl.engines.scoring import ReplayedToken
 from benchctl.errors import EngineError
 from benchctl.lossless.score import relaunch
 from benchctl.lossless.score.relaunch import Relaunch

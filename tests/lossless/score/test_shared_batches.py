@@ -9,7 +9,8 @@ import pytest
 
 from benchctl.data.record import sha256_tokens
 from benchctl.data.scores import DivergedToken, ScoredAnswer, TargetScores
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Rendered
+from benchctl.engines.scoring import Scores
 from benchctl.lossless.judge.audit import PREFIXES
 from benchctl.lossless.score.reading import ReadAnswer, read_shared
 from benchctl.prompts.suite import Prompt
