@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchctl.cli import options
+from benchctl.cli import complete, options
+from benchctl.errors import UsageError
 from benchctl.reports.json_output import print_json
 
 
@@ -18,6 +21,9 @@ def schedule(
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure it beside no speculation and a fixed depth.")
     ] = False,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue this run of --measure.", autocompletion=complete.runs)
+    ] = None,
     blocks: options.Blocks = None,
     out: options.Out = Path("results"),
     engine_binary: options.EngineBinary = None,
@@ -30,6 +36,7 @@ def schedule(
 
     From a run over concurrency. A depth is taken where it is shown to help; elsewhere speculation is off. --measure
     runs the schedule once more: as an arm, or, of an engine that takes none, the arm of each range at its loads.
+    --resume finishes such a run.
     """
     from rich.console import Console
 
@@ -40,25 +47,25 @@ def schedule(
     from benchctl.lossless.judge.run import analyse_run
     from benchctl.measurement.plan import with_blocks
     from benchctl.measurement.progress import RunProgress
-    from benchctl.measurement.resume import context_of_run
+    from benchctl.measurement.resume import context_of_run, prepare_again
     from benchctl.measurement.run import signals_interrupt
     from benchctl.reports.run_summary import print_summary
     from benchctl.reports.terminal import Printout
     from benchctl.words import outcome as outcome_words
     from benchctl.words import schedule as words
 
+    if blocks and not measure:
+        raise UsageError("Only --measure takes a number of blocks.", where="--blocks", fix="Add --measure.")
+    if measure and resume is not None:
+        raise UsageError("A run is either started or resumed.", where="--resume", fix="Leave out --measure.")
     silent = quiet or as_json
     stored, progress = open_run(resolve_run(run, out)), RunProgress(Console(stderr=True, quiet=silent))
     context = context_of_run(stored, trusted=trust_recipe)
     if blocks:
         context = replace(context, recipe=with_blocks(context.recipe, blocks))
     first = analyse_run(stored)
-    written = session.write(
-        stored,
-        first,
-        context,
-        lambda chosen: chosen.prepare(engine_binary, models_dir, progress.note),
-    )
+    places: dict[str, Any] = {"binary": engine_binary, "models_dir": models_dir, "notice": progress.note}
+    written = session.write(stored, first, context, lambda chosen: chosen.prepare(**places))
     commands = {name: command_text(argv) for name, argv in written.commands.items()}
     said = [*words.steps(written.schedule.steps), *map(words.mixed, written.schedule.mixed)]
     if caution := outcome_words.machine(find_outcome(first)):
@@ -77,9 +84,15 @@ def schedule(
         for name, command in commands.items():
             printout.say(f"{name}:", "bold")
             printout.say(f"  {command}", whole=True, most=100_000)
-    if measure:
+    if measure or resume is not None:
         with signals_interrupt():
-            again, analysis, loads = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]])
+            if resume is None:
+                hint = f"benchctl runs schedule {shlex.quote(str(stored.folder))} --resume"
+                again = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]], hint)
+            else:
+                ready_again = partial(prepare_again, **places, trusted=trust_recipe)
+                again = session.resume(written, open_run(resolve_run(resume, out)), ready_again, progress)
+        analysis, loads = session.compare(written, again)
         document |= {"measured": str(again.folder), "mixed": [words.mixed(load) for load in loads]}
         if not silent:
             print_summary(printout.console, analysis, str(again.folder), again.manifest)

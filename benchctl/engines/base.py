@@ -279,6 +279,9 @@ class LoadSchedulingEngine(Protocol):
         Raises UsageError where this build cannot.
         """
 
+    def has_schedule(self, setting: Speculation) -> bool:
+        """Whether `setting` has such depths already, so that its own is none of a fixed depth."""
+
 
 @dataclass(frozen=True)
 class MemoryReport:

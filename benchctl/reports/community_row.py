@@ -80,6 +80,11 @@ def rows(run: RunData, analysis: Analysis) -> str:
         length = "" if counted.acceptance_length is None else f", length {numbers.decimal(counted.acceptance_length)}"
         return f"{percent(counted.rate, counted.doubt)}{length}"
 
+    def draft_tokens(row: ScreenRow) -> str | None:
+        counted = analysis.acceptance_of(row.arm)
+        counts = (counted.drafted, counted.verified, counted.accepted) if counted else ()
+        return " / ".join(numbers.ABSENT if count is None else numbers.count(count) for count in counts) or None
+
     def memories(row: ScreenRow) -> str | None:
         alone, with_arm = memory.get(analysis.compared[row.arm].baseline), memory.get(row.arm)
         return None if alone is None or with_arm is None else f"{numbers.size(alone)} → {numbers.size(with_arm)}"
@@ -115,6 +120,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
         Column("95 %", lambda row: row.ends, numbers.interval),
         Column("By task, tok/s", by_task, optional=True),
         Column("Accepted", accepted),
+        Column("Drafted / verified / accepted", draft_tokens),
         numeric("First token", lambda row: row.speed and row.speed.ttft_ratio, numbers.ratio),
         numeric("Whole request", lambda row: row.speed and row.speed.end_to_end, numbers.ratio),
         numeric("Prefill tok/s", lambda row: prefill.get(row.arm), numbers.rate),

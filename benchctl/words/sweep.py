@@ -30,7 +30,6 @@ _WITHOUT_CROSSING = {
     "always helps": "helps at every concurrency with {}",
     "never helps": "costs throughput at every concurrency with {}",
     "otherwise": "helps at some concurrencies and costs at lower ones with {}",
-    "cannot be said": "has an undetermined limit with {}",
 }
 
 
@@ -117,10 +116,20 @@ def lead(sweep: Sweep) -> str | None:
         if curve.outcome == "crosses"
     ]
     parts = [f"stops helping as concurrency grows, {listed(crossing)}"] if crossing else []
-    for outcome, phrase in _WITHOUT_CROSSING.items():
-        of_outcome = [names[key] for key, curve in curves.items() if curve.outcome == outcome]
-        parts += [phrase.format(listed(of_outcome))] if of_outcome else []
+    by_phrase: dict[str, list[str]] = {}
+    for key, curve in curves.items():
+        if curve.outcome != "crosses":
+            by_phrase.setdefault(_without_crossing(curve), []).append(names[key])
+    parts += [phrase.format(listed(of_phrase)) for phrase, of_phrase in by_phrase.items()]
     return f"Total throughput: speculation {'; '.join(parts)}."
+
+
+def _without_crossing(curve: Crossing) -> str:
+    if curve.outcome in _WITHOUT_CROSSING:
+        return _WITHOUT_CROSSING[curve.outcome]
+    if curve.helps_at:
+        return f"helps at concurrency {listed(curve.helps_at)}, up to an undetermined limit, with {{}}"
+    return "is not shown to help at any concurrency with {}"
 
 
 def batches(analysis: Analysis) -> list[str]:

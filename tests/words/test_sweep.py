@@ -57,6 +57,13 @@ def test_several_temperatures_are_named_and_several_arms_are_counted_first() -> 
         "costs throughput at every concurrency with ngram."
     )
     assert lead(sweep(CROSSES)) == crossings(sweep(CROSSES))[0]
+    open_ended = {"outcome": "cannot be said", "undecided_at": [8]}
+    unclear = CROSSES.model_copy(update={**open_ended, "helps_at": [], "loses_at": [1]})
+    limitless = CROSSES.model_copy(update={**open_ended, "arm": "ngram", "loses_at": []})
+    assert lead(sweep(unclear, limitless)) == (
+        "Total throughput: speculation is not shown to help at any concurrency with spec; helps at concurrency 1 and "
+        "4, up to an undetermined limit, with ngram."
+    )
 
 
 def test_a_batch_is_named_where_all_of_it_is_in_flight_at_once(tmp_path: Path) -> None:

@@ -208,6 +208,10 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         """Return the setting by batch size; see `benchctl.engines.base.LoadSchedulingEngine`."""
         return command.with_schedule(setting, steps, self._probe.facts)
 
+    def has_schedule(self, setting: Speculation) -> bool:
+        """Whether it has depths by batch size; see `benchctl.engines.base.LoadSchedulingEngine`."""
+        return bool((setting.options or {}).get(command.BY_BATCH_SIZE))
+
     def launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool = False) -> Launch:
         """Return the command line and the whole environment of a cell; `in_use`: with vLLM's own defaults."""
         probe = self._probe

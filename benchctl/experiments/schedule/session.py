@@ -6,6 +6,7 @@ concurrency of the run. What the schedule gains is decided by that run alone: it
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -22,6 +23,7 @@ from benchctl.errors import UsageError
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import Prepared, RecipeContext
 from benchctl.measurement.progress import RunProgress
+from benchctl.measurement.resume import recipe_of, resume_run
 from benchctl.measurement.run import start_run
 from benchctl.recipes.load import EXPANDED, recipe_of_options
 from benchctl.recipes.schema import MAX_NAME, Recipe
@@ -29,6 +31,8 @@ from benchctl.recipes.speculation import Speculation
 from benchctl.words.schedule import load_range
 
 Prepare = Callable[[RecipeContext], Prepared]
+PrepareAgain = Callable[[RunData], Prepared]
+"""`benchctl.measurement.resume.prepare_again` with the command line's options filled in."""
 ARM = "schedule"
 """The name of the arm that has it."""
 
@@ -50,8 +54,8 @@ class Schedule:
         return next((step.arm for step in self.steps if step.first <= requests <= step.last), None)
 
 
-def schedule_of(run: RunData, analysis: Analysis) -> Schedule:
-    """Return the schedule that a run over concurrency shows. Raises UsageError for other runs."""
+def levels_of(run: RunData, analysis: Analysis) -> list[Level]:
+    """Return the levels of a run over concurrency. Raises UsageError for other runs."""
     levels = closed_levels(analysis)
     if len({row.concurrency for row in levels}) < 2:
         raise UsageError(
@@ -65,10 +69,13 @@ def schedule_of(run: RunData, analysis: Analysis) -> Schedule:
             where=run.name,
             fix="Leave out temperatures, lengths and axes.",
         )
-    by_type = _depths(run)
+    return levels
+
+
+def schedule_of(levels: list[Level], baseline: str, by_type: dict[str, dict[str, int]]) -> Schedule:
+    """Return the schedule that levels show; `by_type`: `fixed_depths`, `baseline`: the recipe's arm."""
     schedules = {key: find_schedule(levels, depths) for key, depths in by_type.items()}
     best = max(schedules, key=lambda key: _gained(schedules[key]), default=None)
-    baseline = analysis.baseline
     mixed = [
         load for arm in dict.fromkeys(row.of for row in levels) if arm != baseline
         if (load := mixed_load(levels, arm, baseline)) is not None
@@ -82,12 +89,16 @@ def schedule_of(run: RunData, analysis: Analysis) -> Schedule:
     )
 
 
-def _depths(run: RunData) -> dict[str, dict[str, int]]:
-    """Return by a setting without its depth, as JSON, the depth of every arm that has it."""
+def fixed_depths(run: RunData, engine: object) -> dict[str, dict[str, int]]:
+    """Return by a setting without its depth, as JSON, the depth of every arm that has it at every load."""
     by_type: dict[str, dict[str, int]] = {}
     for arm in run.manifest.arms if run.manifest else []:
         setting = Speculation.model_validate(arm.speculation) if arm.speculation else None
-        if setting is not None and setting.max is not None and arm.of != ARM:
+        if setting is None or setting.max is None:
+            continue
+        if not (isinstance(engine, LoadSchedulingEngine) and engine.has_schedule(setting)):
+            if (arm.of or arm.name) == ARM:
+                raise UsageError(f"An arm of a fixed depth is named {ARM}, as the schedule will be.", where=run.name)
             key = setting.model_copy(update={"max": None}).model_dump_json(exclude_none=True)
             by_type.setdefault(key, {})[arm.of or arm.name] = setting.max
     return by_type
@@ -119,9 +130,10 @@ def write(run: RunData, analysis: Analysis, context: RecipeContext, prepare: Pre
 
     `context`: the run's recipe. `prepare`: `RecipeContext.prepare` with the command line's options filled in.
     """
-    schedule = schedule_of(run, analysis)
+    levels = levels_of(run, analysis)
     prepared = prepare(context)
     engine = prepared.of_baseline.engine
+    schedule = schedule_of(levels, analysis.baseline, fixed_depths(run, engine))
     if schedule.setting is None or not isinstance(engine, LoadSchedulingEngine):
         by_range = {load_range(step): _command(prepared, step.arm, step.last) for step in schedule.steps}
         of_arms = None if schedule.setting is None else prepare(recipe_with(context, schedule, None))
@@ -140,24 +152,41 @@ def _command(prepared: Prepared, of: str | None, requests: int) -> Sequence[str]
     return prepared.launches[min(fitting, key=lambda arm: arm.concurrency).name].argv
 
 
-def measure(
-    written: Written, out: Path, progress: RunProgress, command: list[str]
-) -> tuple[RunData, Analysis, list[MixedLoad]]:
-    """Measure a schedule beside no speculation and the best fixed depth; return it against each. Raises UsageError.
+def measure(written: Written, out: Path, progress: RunProgress, command: list[str], again: str) -> RunData:
+    """Measure a schedule beside no speculation and the best fixed depth. Raises as `start_run`, and UsageError.
 
-    Of an engine that takes no schedule the levels of the arms that it is made of are its levels.
+    `again`: the command that resumes it, without the run.
     """
     if written.ready is None:
         raise UsageError("There is no schedule to measure: no depth is shown to help.", where="--measure")
-    run = open_run(start_run(written.ready, out, progress, command))
+    try:
+        return open_run(start_run(written.ready, out, progress, command))
+    except KeyboardInterrupt as stop:  # a resumed run alone does not tell which arm the schedule has at which load
+        stop.args = (f"Interrupted. To finish it: {again} {shlex.quote(str(out / written.ready.recipe.name))}",)
+        raise
+
+
+def resume(written: Written, begun: RunData, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:
+    """Measure what a run of `measure` lacks. Raises UsageError for another schedule, else as `resume_run`."""
+    if written.ready is None or recipe_of(begun).arms != written.ready.recipe.arms:
+        raise UsageError("This run does not measure the schedule that the first run shows.", where=str(begun.folder))
+    if begun.manifest is not None and begun.manifest.status == "finished":
+        return begun
+    return open_run(resume_run(prepare_again(begun), begun, progress))
+
+
+def compare(written: Written, run: RunData) -> tuple[Analysis, list[MixedLoad]]:
+    """Return a schedule that was measured against no speculation and against the best fixed depth.
+
+    Of an engine that takes no schedule the levels of the arms that it is made of are its levels.
+    """
     analysis, schedule = analyse_run(run), written.schedule
     levels = closed_levels(analysis)
     if written.setting is None:
         parts = [row for row in levels if row.of == (schedule.arm_at(row.concurrency) or analysis.baseline)]
         levels += [row.model_copy(update={"of": ARM}) for row in parts]
     others = [analysis.baseline, *([schedule.fixed] if schedule.fixed else [])]
-    loads = [load for other in others if (load := mixed_load(levels, ARM, other)) is not None]
-    return run, analysis, loads
+    return analysis, [load for other in others if (load := mixed_load(levels, ARM, other)) is not None]
 
 
 def recipe_with(context: RecipeContext, schedule: Schedule, setting: Speculation | None) -> RecipeContext:

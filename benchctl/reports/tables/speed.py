@@ -277,6 +277,10 @@ def thinking(analysis: Analysis) -> Table[Thinking]:
 
 def acceptance(analysis: Analysis) -> Table[Acceptance]:
     """A row an arm and task."""
+    rows = [row for row in analysis.acceptance if row.arm not in analysis.baselines]
+    verified: Column[Acceptance] = numeric("Verified", "verified", numbers.count).means(
+        "drafted tokens that the target read; a dash: not reported."
+    )
     return Table(
         "acceptance",
         "Acceptance",
@@ -287,8 +291,10 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             *for_programs("doubt"),
             numeric("Accepted", "accepted", numbers.count),
             numeric("Drafted", "drafted", numbers.count),
-            numeric("Verified", _verified, numbers.count, key="verified", optional=True).means(
-                "drafted tokens that the target read, if not all."
+            *(
+                [verified]
+                if any(row.drafted and row.verified != row.drafted for row in rows)
+                else for_programs("verified")
             ),
             numeric("Prompts", _prompts_drafted, numbers.count, key="prompts_drafted", optional=True).means(
                 "prompts for which something was drafted, if not for all."
@@ -322,11 +328,11 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             ),
             *for_programs("length_rate", "accepted_in_round"),
         ),
-        [row for row in analysis.acceptance if row.arm not in analysis.baselines],
+        rows,
         note=" ".join(
             [
                 "A dash: not reported by this engine, contradictory, or nothing drafted.",
-                *(text for doubt, text in DOUBTS.items() if any(row.doubt == doubt for row in analysis.acceptance)),
+                *(text for doubt, text in DOUBTS.items() if any(row.doubt == doubt for row in rows)),
             ]
         ),
     )
@@ -351,10 +357,6 @@ def by_position(analysis: Analysis) -> Table[Acceptance]:
         note="Share of verify rounds that accepted the first, second, … draft token, all tasks."
         + (" Later positions are in acceptance.csv." if depth > POSITIONS else ""),
     )
-
-
-def _verified(row: Acceptance) -> int | None:
-    return row.verified if row.verified != row.drafted else None
 
 
 def _prompts_drafted(row: Acceptance) -> int | None:

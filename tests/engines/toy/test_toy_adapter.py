@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import stat
@@ -28,6 +29,12 @@ arms:
     speculation: {{type: {kind}, max: 3}}
 """
 
+ADAPTIVE = """\
+  - name: adaptive        # simulated: of 3 drafted tokens a round verifies 2
+    speculation: {type: ngram-simple, max: 3}
+    args: [--budget, "2"]
+"""
+
 
 def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Call benchctl where one more package is installed, which brings the engine."""
@@ -51,15 +58,16 @@ def binary(tmp_path: Path) -> Path:
 
 
 def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
-    (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-simple"))
-    run = benchctl(tmp_path, "run", "toy.yaml", "--output", "results", "--engine-binary", str(binary))
+    (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-simple") + ADAPTIVE)
+    own = ("--engine-binary", str(binary), "--trust-recipe")
+    run = benchctl(tmp_path, "run", "toy.yaml", "--output", "results", *own)
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "toy").iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["engine"]["version"] == "toy-serve 1.0"
     assert manifest["recipe"]["engine"]["greeting"] == "hello"
     assert all("--greeting" in arm["argv"] for arm in manifest["arms"])
-    assert [cell["attestation"]["state"] for cell in manifest["cells"]] == ["off", "active"]
+    assert [cell["attestation"]["state"] for cell in manifest["cells"]] == ["off", "active", "active"]
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     looked_up = [record for record in records if record["label"] == "lookup" and record["phase"] == "measure"]
     assert [(line["draft_n"], line["draft_n_accepted"], line["rounds"]) for line in looked_up] == [(18, 17, 6)] * 2
@@ -69,6 +77,19 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     reported = benchctl(tmp_path, "report", str(folder))
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert list(tmp_path.rglob("index.html"))
+    # Drafted, verified and accepted, in every form; what `lookup` does not report of them is absent.
+    counts = {"lookup": (36, None, 34), "adaptive": (48, 32, 30)}
+    overall = [row for row in json.loads(next(tmp_path.rglob("analysis.json")).read_text())["acceptance"]
+               if row["task"] == "all" and row["arm"] in counts]  # fmt: skip
+    assert {row["arm"]: (row["drafted"], row["verified"], row["accepted"]) for row in overall} == counts
+    (stored,) = tmp_path.rglob("acceptance.csv")
+    with stored.open(newline="") as file:
+        read = {row["arm"]: (row["drafted"], row["verified"], row["accepted"]) for row in csv.DictReader(file)}
+    written = {arm: tuple("" if count is None else str(count) for count in of_arm) for arm, of_arm in counts.items()}
+    assert read == written
+    assert ">Verified</th>" in next(tmp_path.rglob("index.html")).read_text()
+    rows = benchctl(tmp_path, "report", str(folder), "--format", "row").stdout
+    assert "| 36 / – / 34 |" in rows and "| 48 / 32 / 30 |" in rows
 
 
 def test_what_it_cannot_do_is_refused(binary: Path, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class ToyServer(LaunchedServer):
         drafts = answer.extra.get("drafts") or {}
         if answer.prompt_tokens is None:
             raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
-        ledger = Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds"))
+        ledger = Ledger(**{name: drafts.get(name) for name in ("drafted", "verified", "accepted", "rounds")})
         return completed(streamed, ledger)
 
     def attest(self, drafted: int | None) -> Attestation:

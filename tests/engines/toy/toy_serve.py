@@ -1,7 +1,9 @@
 """The engine of the toy adapter: it repeats the prompt's words, one a step, or several where it looks them up.
 
 toy_serve.py --version
-toy_serve.py --model FILE --port N [--lookup K]
+toy_serve.py --model FILE --port N [--lookup K [--budget V]]
+
+With a budget it simulates an engine that adapts: of K drafted tokens a round verifies V, and reports all three counts.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ def option(name: str, default: str = "") -> str:
 
 
 LOOKUP = int(option("--lookup", "0"))
+BUDGET = int(option("--budget", "0"))
+VERIFIED = BUDGET or LOOKUP
+"""Draft tokens of a round that are verified, all of which are right."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         self.head("text/event-stream", Connection="close")
         rounds = 0
         while ids:
-            many = 1 + (LOOKUP if rounds else 0)  # the first token is prefill's
+            many = 1 + (VERIFIED if rounds else 0)  # the first token is prefill's
             step, ids = ids[:many], ids[many:]
             rounds += 1
             self.event(choices=[{"text": "".join(f" {token}" for token in step), "token_ids": step}])
@@ -55,7 +60,8 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": len(words), "completion_tokens": request["max_tokens"]}
         drafts = {"rounds": rounds - 1, "drafted": (rounds - 1) * LOOKUP} if LOOKUP else None
         if drafts:
-            drafts["accepted"] = min(drafts["drafted"], request["max_tokens"] - 1 - drafts["rounds"])
+            drafts["accepted"] = min((rounds - 1) * VERIFIED, request["max_tokens"] - rounds)
+            drafts |= {"verified": (rounds - 1) * VERIFIED} if BUDGET else {}
         self.event(choices=[], usage=usage, drafts=drafts)
         self.wfile.write(b"data: [DONE]\n\n")
 

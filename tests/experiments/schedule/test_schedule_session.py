@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from benchctl.cli.schedule import schedule
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
 from benchctl.experiments.schedule import session
-from benchctl.experiments.schedule.session import Schedule, Written, measure, schedule_of, write
+from benchctl.experiments.schedule.session import (
+    Schedule,
+    Written,
+    compare,
+    fixed_depths,
+    levels_of,
+    measure,
+    resume,
+    write,
+)
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.measurement.prepare import RecipeContext
 from benchctl.measurement.progress import RunProgress
@@ -34,6 +45,9 @@ class Scheduling:
 
     def with_schedule(self, setting: Speculation, ranges: list[tuple[int, int, int]]) -> Speculation:
         return setting.model_copy(update={"max": max(depth for *_, depth in ranges), "min": len(ranges)})
+
+    def has_schedule(self, setting: Speculation) -> bool:
+        return setting.min is not None
 
 
 def context() -> RecipeContext:
@@ -70,9 +84,7 @@ def test_an_engine_that_takes_a_schedule_gets_it_beside_the_best_fixed_depth(tmp
     assert "as many tokens at each: spec_d4 serves 1." in mixed(result.schedule.mixed[0])
 
 
-def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_measured(tmp_path: Path) -> None:
     result = written(tmp_path, object())
     assert list(result.commands) == [load_range(step) for step in result.schedule.steps]
     commands = list(result.commands.values())
@@ -81,8 +93,7 @@ def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_
     names = {arm.name for arm in result.ready.recipe.arms}
     assert names == {f"{arm}-c{load}" for arm in ("baseline", "spec_d4") for load in (1, 8)}
 
-    monkeypatch.setattr(session, "start_run", lambda *_: tmp_path / "run")
-    _, analysis, loads = measure(result, tmp_path, RunProgress(), [])
+    analysis, loads = compare(result, open_run(tmp_path / "run"))
     assert [(load.arm, load.against) for load in loads] == [("schedule", "baseline"), ("schedule", "spec_d4")]
     assert analysis.sweep is not None
     throughput = {row.arm: row.throughput or 0 for row in analysis.sweep.levels}
@@ -95,11 +106,57 @@ def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_
 def test_where_no_depth_helps_there_is_nothing_to_measure(tmp_path: Path) -> None:
     result = Written(Schedule([], None, None, []), None, None, {})
     with pytest.raises(UsageError, match="no schedule to measure"):
-        measure(result, tmp_path, RunProgress(), [])
+        measure(result, tmp_path, RunProgress(), [], "")
+
+
+def test_an_arm_with_a_depth_by_load_is_no_fixed_depth(tmp_path: Path) -> None:
+    by_load = {"type": "draft-simple", "max": 8, "min": 1}
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), arms={**ARMS, "ranges": by_load}, blocks=1))
+    run = open_run(tmp_path / "run")
+    fixed = {arm: depth for arms in fixed_depths(run, Scheduling()).values() for arm, depth in arms.items()}
+    assert fixed == {"spec_d4": 4, "spec_d2": 2, "ngram": 8}
+    assert any("ranges" in arms for arms in fixed_depths(run, object()).values()), "this engine has fixed depths only"
+
+
+def test_an_arm_that_has_the_schedules_name_is_refused(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), arms={**ARMS, "schedule": ARMS["spec_d4"]}, blocks=1))
+    with pytest.raises(UsageError, match="named schedule"):
+        fixed_depths(open_run(tmp_path / "run"), object())
+
+
+def test_a_measurement_that_was_interrupted_is_finished_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = written(tmp_path, object())
+    ready, run = result.ready, open_run(tmp_path / "run")
+    assert ready is not None and run.manifest is not None
+
+    def interrupted(*_: object) -> Path:
+        raise KeyboardInterrupt("To finish it: benchctl run --resume")
+
+    monkeypatch.setattr(session, "start_run", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"schedule first --resume .*sweep-schedule"):
+        measure(result, tmp_path, RunProgress(), [], "benchctl runs schedule first --resume")
+
+    unused = cast("Any", pytest.fail)
+    begun = replace(run, manifest=run.manifest.model_copy(update={"status": "interrupted"}))
+    monkeypatch.setattr(session, "recipe_of", lambda _: ready.recipe)
+    monkeypatch.setattr(session, "resume_run", lambda prepared, *_: prepared)
+    finished = resume(result, begun, lambda _: cast("Any", run.folder), RunProgress())
+    assert finished.folder == run.folder
+    assert resume(result, run, unused, RunProgress()) is run, "nothing is left to measure"
+    with pytest.raises(UsageError, match="does not measure the schedule"):
+        resume(replace(result, ready=None), run, unused, RunProgress())
+
+
+@pytest.mark.parametrize("option", [{"blocks": 3}, {"measure": True, "resume": "sweep-schedule"}])
+def test_options_without_a_use_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"Only --measure|started or resumed"):
+        schedule(**option)
 
 
 def test_a_run_at_one_load_is_refused(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep())
     run = open_run(tmp_path / "run")
     with pytest.raises(UsageError, match="over several concurrencies"):
-        schedule_of(run, analyse_run(run))
+        levels_of(run, analyse_run(run))
