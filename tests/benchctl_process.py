@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import benchctl as package
 
+PACKAGE = Path(package.__file__).parent
 _OF_TERMINALS = {"COLUMNS", "FORCE_COLOR"}
 _WITH_TORCH = "benchctl.engines.transformers.serving"
 
@@ -26,7 +27,7 @@ _forks.set_forkserver_preload(
 
 
 def benchctl(
-    *words: object, cwd: Path | None = None, timeout: float = 240.0, **env: str
+    *words: object, cwd: Path | None = None, timeout: float = 800.0, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `benchctl WORDS…` to its end; `env` is added to an environment without a terminal's settings."""
     environment = {key: value for key, value in os.environ.items() if key not in _OF_TERMINALS} | env

@@ -45,6 +45,8 @@ def unfinished(target: Path, notice: Notice | None = None) -> Iterator[Path]:
     finally:
         if _same(part, lock):
             part.unlink()
+        with suppress(OSError):  # as `folder_lock` does: a process that is just starting may hold a copy
+            fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,6 +15,7 @@ from benchctl.data.record import Record
 from benchctl.data.store import RunData, open_run
 from tests.benchctl_process import benchctl as run
 from tests.cli.test_run import RECIPE, start
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
@@ -63,16 +64,13 @@ def test_each_condition_is_measured_and_one_request_alone_is_as_ever(tmp_path: P
 def test_a_cell_broken_off_in_its_middle_is_measured_anew_as_a_whole(condition: str, tmp_path: Path) -> None:
     file = recipe(tmp_path, condition, tokens=500)
     process = start("run", file, "--only", "baseline", cwd=tmp_path)
-    until = time.monotonic() + 60
-    records = tmp_path / "results" / "small"
-    while not [path for path in records.glob("*/records.jsonl") if b'"phase":"measure"' in path.read_bytes()]:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    files = partial((tmp_path / "results" / "small").glob, "*/records.jsonl")
+    wait_for(lambda: [file for file in files() if b'"phase":"measure"' in file.read_bytes()], "the first answer")
     engines = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
-    _, output = process.communicate(timeout=30)
+    _, output = process.communicate()
     assert process.returncode == 130, output
-    _, alive = psutil.wait_procs(engines, timeout=10)
+    _, alive = psutil.wait_procs(engines, timeout=60)
     assert not alive, "an engine is left behind"
     broken = only_run(tmp_path)
     assert all(record.error is None for record in broken.records), "no request is blamed for the interrupt"

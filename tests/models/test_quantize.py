@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from benchctl.models.gguf_header import read_header
 from benchctl.models.quantize import OnLine, Program, quantize_to, quantized
 from benchctl.models.tensor_types import requested_types, takes_other_type
 from benchctl.recipes.schema import QuantizeSpec
+from tests.waiting import LIMIT_S, wait_for
 
 MakeGguf = Callable[..., Path]
 
@@ -240,13 +240,11 @@ def test_a_killed_benchctl_takes_the_tool_along_and_what_it_left_is_never_used(
     source, half = make_gguf(), f'{RESULT}; printf GGUF > "$result"'
     tool = scripted(tmp_path, f'{half}; echo $$ > "{pid}"; exec sleep 120')
     started = subprocess.Popen([sys.executable, "-c", SLEEPER, str(source), tool.command[0]])
-    deadline = time.monotonic() + 30
-    while not (pid.is_file() and pid.read_text().endswith("\n")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: pid.is_file() and pid.read_text().endswith("\n"), "the tool")
     sleeper = psutil.Process(int(pid.read_text()))
     started.kill()
     started.wait()
-    assert psutil.wait_procs([sleeper], timeout=15)[1] == []
+    assert psutil.wait_procs([sleeper], timeout=LIMIT_S)[1] == []
     leftovers = list((cache / "quantized").iterdir())
     assert [path.suffix for path in leftovers] == [".part"]
     with pytest.raises(EngineError, match="wrote no whole model"):

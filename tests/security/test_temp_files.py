@@ -26,6 +26,7 @@ from benchctl.errors import StorageError
 from benchctl.measurement.cell import fresh_log
 from benchctl.writing import write_whole
 from tests.cli.calls import call
+from tests.waiting import wait_for
 
 PACKAGE = Path(benchctl.__file__).parent
 KEPT = Path(__file__).parents[1] / "data" / "kept" / "version_4"
@@ -178,14 +179,12 @@ def test_the_folder_of_a_killed_supervisor_goes_at_the_next_start(temporary: Pat
         tmp_path / "log",
         access,
     )
-    until = time.monotonic() + 20
-    while "up" not in (tmp_path / "log").read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(lambda: "up" in (tmp_path / "log").read_text(), "the engine")
     old(access.folder)
     neighbour = make_access(by_socket=True)
     assert access.folder.is_dir(), "its engine runs"
     engine._supervisor.send_signal(signal.SIGKILL)
-    engine._supervisor.wait(20)
+    engine._supervisor.wait()
     assert access.folder.is_dir(), "nobody was left to remove it"
     old(access.folder)
     after = make_access(by_socket=True)

@@ -14,7 +14,7 @@ from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.recipes.engine_spec import CachingEngineSpec
 
-_LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,5})(\d{1,5})\b")
+_LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,5})(\d{1,5})\D")
 _POLL_S = 0.03
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ import pytest
 
 from benchctl.engines.common.process import Access, EngineProcess, describe_exit, free_port
 from benchctl.errors import EngineError, StorageError
+from tests.waiting import LIMIT_S, has_ended, wait_for
 
 STUBBORN = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
 FAMILY = (
@@ -27,35 +27,18 @@ def python(code: str, log: Path) -> EngineProcess:
     return EngineProcess([sys.executable, "-c", code], dict(os.environ), log)
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def wait_until_gone(*pids: int) -> bool:
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        if all(map(is_gone, pids)):
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_for(lambda: all(map(has_ended, pids)), "the end of all")
 
 
 def wait_for_text(log: Path) -> str:
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        text = log.read_text() if log.exists() else ""
-        if text.endswith("\n"):
-            return text
-        time.sleep(0.02)
-    raise AssertionError("nothing was written")
+    wait_for(lambda: log.exists() and log.read_text().endswith("\n"), "a line in the log")
+    return log.read_text()
 
 
 def test_output_and_exit_status_are_known(tmp_path: Path) -> None:
     process = python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", tmp_path / "log")
-    assert process.wait(15)
+    assert process.wait(LIMIT_S)
     assert process.status == 7
     assert process.stop() == 7
     assert sorted((tmp_path / "log").read_text().split()) == ["err", "out"]
@@ -63,7 +46,7 @@ def test_output_and_exit_status_are_known(tmp_path: Path) -> None:
 
 def test_death_by_signal_is_distinguished(tmp_path: Path) -> None:
     process = python("import os; os.abort()", tmp_path / "log")
-    assert process.wait(15)
+    assert process.wait(LIMIT_S)
     assert process.status == -signal.SIGABRT
     assert describe_exit(process.stop()) == "signal SIGABRT"
     assert describe_exit(None) == "an unknown status"
@@ -136,7 +119,7 @@ def test_the_engine_dies_with_benchctl(tmp_path: Path, number: signal.Signals, e
     if text != "up":
         pids.append(int(text))
     parent.send_signal(number)
-    parent.wait(timeout=15)
+    parent.wait()
     parent.stdout.close()
     assert wait_until_gone(*pids)
 
@@ -144,7 +127,7 @@ def test_the_engine_dies_with_benchctl(tmp_path: Path, number: signal.Signals, e
 def test_the_engine_dies_with_its_supervisor(tmp_path: Path) -> None:
     process = python("import time; time.sleep(120)", tmp_path / "log")
     os.kill(process._supervisor.pid, signal.SIGKILL)
-    assert process.wait(15)
+    assert process.wait(LIMIT_S)
     assert process.status is None
     assert process.stop() is None
     assert wait_until_gone(process.pid)
@@ -154,7 +137,7 @@ def test_the_supervisor_stops_the_engine_on_sigterm(tmp_path: Path) -> None:
     process = python(STUBBORN, tmp_path / "log")
     wait_for_text(tmp_path / "log")
     os.kill(process._supervisor.pid, signal.SIGTERM)
-    assert process.wait(15)
+    assert process.wait(LIMIT_S)
     assert process.stop() == -signal.SIGKILL
 
 
@@ -162,7 +145,7 @@ def test_an_engine_that_was_killed_from_outside(tmp_path: Path) -> None:
     process = python("import time; time.sleep(120)", tmp_path / "log")
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
-    assert process.wait(15)
+    assert process.wait(LIMIT_S)
     assert process.stop() == -signal.SIGKILL
 
 
@@ -196,8 +179,8 @@ def test_a_child_in_a_session_of_its_own_goes_with_the_engine(tmp_path: Path) ->
     process = python(OWN_SESSION, tmp_path / "log")
     child = int(wait_for_text(tmp_path / "log"))
     os.kill(process.pid, signal.SIGKILL)
-    assert process.wait(15)
-    assert is_gone(child)
+    assert process.wait(LIMIT_S)
+    assert has_ended(child)
     process.stop()
 
 
@@ -213,19 +196,19 @@ def test_nothing_of_a_killed_engine_stays(tmp_path: Path, end: str) -> None:
     if end == "kill":
         process.remember_shared_memory()
         os.kill(process.pid, signal.SIGKILL)
-        assert process.wait(15)
+        assert process.wait(LIMIT_S)
     elif end == "benchctl dies":
         process._requests.close()  # as the kernel does it
-        process._supervisor.wait(15)
+        process._supervisor.wait(LIMIT_S)
     process.stop()
     assert not shared.exists()
     assert not scratch.exists()
-    assert all(map(is_gone, [process.pid, *(member.pid for member in family)]))
+    assert all(map(has_ended, [process.pid, *(member.pid for member in family)]))
 
 
 def test_a_folder_that_the_environment_names_is_not_deleted(tmp_path: Path) -> None:
     (mine := tmp_path / "mine").mkdir()
     process = EngineProcess(["true"], {**os.environ, "BENCHCTL_SCRATCH": str(mine)}, tmp_path / "log")
-    assert process.wait(15)
+    assert process.wait(LIMIT_S)
     process.stop()
     assert mine.is_dir()

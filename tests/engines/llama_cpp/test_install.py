@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from benchctl.engines.llama_cpp.installation import install, search
 from benchctl.engines.llama_cpp.trial import try_quantized
 from benchctl.engines.registry import Backend, InstallOptions
 from benchctl.errors import EngineError, StorageError, UsageError
+from tests.waiting import LIMIT_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -302,12 +302,12 @@ def test_interrupt_leaves_no_compiler_and_what_was_compiled(sdist: Path) -> None
     try:
         compiler = _wait_for_child(process.pid, "sleep")
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) != 0
+        assert process.wait(LIMIT_S) != 0
     finally:
         process.kill()
         _, error_text = process.communicate()
     assert b"What was compiled is kept: the next build goes on there." in error_text
-    _, alive = psutil.wait_procs([compiler], timeout=30)
+    _, alive = psutil.wait_procs([compiler], timeout=LIMIT_S)
     assert alive == []
     assert installed_builds() == []
     (kept,) = unfinished()
@@ -327,7 +327,7 @@ def test_killed_installation_is_cleared_away_by_the_next(sdist: Path) -> None:
 def test_two_at_once_build_once(sdist: Path) -> None:
     argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=2"]
     pair = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    output = [process.communicate(timeout=120)[0].splitlines() for process in pair]
+    output = [process.communicate()[0].splitlines() for process in pair]
     assert [process.returncode for process in pair] == [0, 0]
     assert output[0][-1] == output[1][-1]
     assert sorted("compiling" in lines for lines in output) == [False, True]
@@ -366,11 +366,10 @@ def test_version_and_file_must_agree(sdist: Path) -> None:
 
 
 def _wait_for_child(pid: int, name: str) -> psutil.Process:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for child in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # most end at once
-                if child.name() == name:
-                    return child
-        time.sleep(0.05)
-    raise AssertionError(f"no {name} was started")
+    def of_that_name() -> list[psutil.Process]:
+        children = psutil.Process(pid).children(recursive=True)
+        with suppress(psutil.NoSuchProcess):  # most end at once
+            return [child for child in children if child.name() == name]
+        return []
+
+    return wait_for(of_that_name, name)[0]

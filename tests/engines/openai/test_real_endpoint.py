@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +14,11 @@ import pytest
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.process import free_port
 from benchctl.engines.openai.engine import echo_scorer
 from benchctl.errors import UsageError
 from tests.benchctl_process import benchctl as in_a_process
 from tests.resealed import reseal
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
@@ -35,33 +35,26 @@ def two_servers(
     plain = [str(llama_server), "-m", str(tiny_target), "-c", "2048", "-np", "1", "-t", "1", "--metrics"]
     plain += ["--api-key", SECRET, "--alias", "tiny"]
     drafting = [*plain, "-md", str(tiny_draft), "--spec-type", "draft-simple", "--spec-draft-n-max", "4"]
-    servers, urls = [], []
+    servers = []
     try:
         for number, command in enumerate((plain, drafting)):
-            port = free_port()
             with (logs / f"{number}.log").open("wb") as log:
-                servers.append(subprocess.Popen([*command, "--port", str(port)], stderr=log))
-            urls.append(f"http://127.0.0.1:{port}/v1")
-        for url in urls:
-            wait_healthy(url.removesuffix("/v1"))
+                servers.append(subprocess.Popen([*command, "--port", "0"], stderr=log))
+        urls = [address_in(logs / f"{number}.log") for number in range(len(servers))]
         yield urls[0], urls[1]
     finally:
         for server in servers:
             server.terminate()
         for server in servers:
-            server.wait(20)
+            server.wait()
 
 
-def wait_healthy(root: str) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{root}/health", trust_env=False).status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"{root} was not healthy in time")
+def address_in(log: Path) -> str:
+    """Wait until the server of that log is healthy; return its URL, with a port that it chose itself."""
+    listens = wait_for(lambda: re.search(r"listening on (http://\S+:\d+)\s", log.read_text()), "its address")
+    assert listens is not None
+    wait_for(lambda: httpx.get(f"{listens[1]}/health", trust_env=False).is_success, "its health")
+    return f"{listens[1]}/v1"
 
 
 def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
