@@ -18,7 +18,6 @@ from benchctl.errors import StorageError
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(600)  # two pairs, one of them of 400 MB, beside other tests
 def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     cache = tmp_path_factory.mktemp("cache")
     done = subprocess.run(
@@ -27,7 +26,6 @@ def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path, tmp_path_f
         env={**os.environ, "BENCHCTL_LLAMA_SERVER": str(llama_server), "BENCHCTL_CACHE": str(cache)},
         capture_output=True,
         text=True,
-        timeout=540,
         check=False,
     )
     assert done.returncode == 0, done.stderr

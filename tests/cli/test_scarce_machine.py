@@ -27,7 +27,6 @@ def run_with(limit: int, size: int, *words: object, cwd: Path) -> subprocess.Com
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
         preexec_fn=lambda: resource.setrlimit(limit, (size, size)),
     )

@@ -36,7 +36,6 @@ arms:
 
 @pytest.mark.engine
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_every_arm_of_sixteen_stands_beside_its_own_baseline(tmp_path: Path) -> None:
     file = tmp_path / "big.yaml"
     file.write_text(RECIPE)

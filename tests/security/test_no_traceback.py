@@ -76,7 +76,7 @@ def run():
 def test_ctrl_c_where_nothing_can_take_it_is_one_line(run: str) -> None:
     imports = "import asyncio, selectors, time, benchctl.cli.app, benchctl.__main__ as program"
     code = f"{imports}\n{run}\nbenchctl.cli.app.app = run\nprogram.main()"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
@@ -96,7 +96,6 @@ def test_a_limit_of_memory_is_never_a_verdict(limit: int, tmp_path: Path) -> Non
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
             check=False,
             preexec_fn=partial(resource.setrlimit, limit, (megabytes * 10**6, megabytes * 10**6)),
         )

@@ -29,7 +29,7 @@ from benchctl.recipes.schema import Arm, Recipe, Sampling
 from tests.engines.cells import arm_of, complete, outsider
 from tests.engines.transformers.tiny_models import DECLARED, byte_tokenizer, loaded
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.torch
 
 GREEDY = Sampling(max_tokens=24, ignore_eos=True)
 CHAT = Prompt(messages=(Message(role="user", content="料理のこつを教えてください。"),))

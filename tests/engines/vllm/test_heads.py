@@ -29,7 +29,7 @@ from training.flash import write as write_gguf  # noqa: E402
 from training.heads import TARGET  # noqa: E402
 from training.vllm_heads import made, write_all  # noqa: E402
 
-pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.torch]
 
 TOKENS = 24
 PROMPTS = (

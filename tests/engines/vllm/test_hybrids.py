@@ -10,7 +10,7 @@ import pytest
 from benchctl.cli.app import app
 from tests.cli.calls import call
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.vllm
 
 RECIPE = """\
 name: hybrid

@@ -27,7 +27,7 @@ from benchctl.recipes.schema import Arm, Sampling
 from tests.engines.cells import complete
 from tests.engines.scripted import ScriptedHandler, listening
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.vllm
 TOKENS, PROMPTS = 100, 11
 
 

@@ -21,7 +21,7 @@ from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from tests.engines.cells import complete, outsider
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.vllm
 
 GREEDY = Sampling(max_tokens=48, ignore_eos=True)
 CHAT = Prompt(messages=(Message(role="user", content="Write a Python function that adds two numbers."),))
