@@ -123,7 +123,7 @@ def test_idle_power_takes_no_time_where_nothing_tells_it(tmp_path: Path, two_soc
     if sys.platform == "linux":
         result = mean_power(30.0, tmp_path / "nothing")
         assert (result.watts, result.not_reported) == ({}, (NO_RAPL,))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
     assert Energy(4.0, {"gpu": 100.0}, ()).watts == {"gpu": 25.0}
 
 

@@ -58,8 +58,10 @@ def test_a_second_maker_waits_and_then_finds_it_made(tmp_path: Path) -> None:
         assert not observed
         part.write_text("whole")
         finish(part, target)
-    maker.join(60)  # else the copy holds it up
+    maker.join(60)
+    held_up = maker.is_alive()
     os.close(copy)
+    assert not held_up
     assert observed == ["whole"]
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
 

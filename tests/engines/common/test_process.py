@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchctl.engines.common.process import Access, EngineProcess, describe_exit, free_port
+from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.errors import EngineError, StorageError
 from tests.waiting import LIMIT_S, has_ended, wait_for
 
@@ -147,10 +147,6 @@ def test_an_engine_that_was_killed_from_outside(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
     assert process.wait(LIMIT_S)
     assert process.stop() == -signal.SIGKILL
-
-
-def test_a_free_port_can_be_bound() -> None:
-    assert 1024 <= free_port() <= 65535
 
 
 SIGTERM_IS_SWALLOWED = "import signal,time; signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"

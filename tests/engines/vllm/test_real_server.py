@@ -20,6 +20,7 @@ from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
 from tests.engines.cells import complete, outsider
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.vllm
 
@@ -139,7 +140,7 @@ def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmSe
     assert {file.parent for file in sockets} == {server.access.folder}
     rendered = server.render(CHAT)
     worker.kill()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     with pytest.raises(EngineError) as caught:
         while time.monotonic() < deadline:  # the first requests after it may still be answered
             complete(server, rendered, GREEDY)

@@ -107,7 +107,7 @@ def test_a_pair_on_llama_cpp(empty_folder: Path) -> None:
         assert values[1] >= values[2] >= values[3], "α falls with depth"
         assert all(chance["interval"]["low"] <= chance["value"] <= chance["interval"]["high"] for chance in chances)
     assert rows["all", 0]["prompts"] == 4
-    assert 0 < draft["cost"] < 2
+    assert draft["cost"] > 0
     assert draft["cost_flops"] == pytest.approx(0.22, abs=0.03)
     assert draft["perplexity_ratio"] is None, "a pair has no part to remove"
     assert (draft["exact"], draft["truncated"] < 0.01) == (False, True)
