@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -134,3 +135,13 @@ NoTables = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables."
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print a JSON document at the end.")]
 JsonForTables = Annotated[bool, typer.Option("--json", help="Print a JSON document instead of tables.")]
 JsonForText = Annotated[bool, typer.Option("--json", help="Print a JSON document instead of text.")]
+
+
+def refuse_beside(option: str, others: Mapping[str, object]) -> None:
+    """Refuse options that have no effect beside `option`. Raises UsageError.
+
+    `others`: the values of such options by name, `None` or `False` where they were not given.
+    """
+    if without_effect := [name for name, value in others.items() if value is not None and value is not False]:
+        message = f"{', '.join(without_effect)} would have no effect"
+        raise UsageError(message, where=option, fix="Leave out either of them.")

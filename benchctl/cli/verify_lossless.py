@@ -54,15 +54,16 @@ def verify_lossless(
     when the engine failed.
     """
     runs: list[str | None] = [*run] if run else [None]
-    starting = {
-        "--audit-minutes": audit_minutes, "--engine-binary": engine_binary, "--models-dir": models_dir,
-        "--more": more or None,
-    }  # fmt: skip
-    if offline and (without_effect := [name for name, value in starting.items() if value is not None]):
-        message = f"{', '.join(without_effect)} would have no effect"
-        raise UsageError(message, where="--offline", fix="Leave out either of them.")
-    if more and baseline is not None:
-        raise UsageError("--baseline would have no effect", where="--more", fix="Leave out either of them.")
+    if offline:
+        options.refuse_beside(
+            "--offline",
+            {
+                "--audit-minutes": audit_minutes, "--engine-binary": engine_binary, "--models-dir": models_dir,
+                "--more": more,
+            },
+        )  # fmt: skip
+    if more:
+        options.refuse_beside("--more", {"--baseline": baseline})
     if not more and (budget is not None or prompts is not None):
         message = "--budget and --prompts have no effect without --more."
         raise UsageError(message, fix="Add --more, or leave them out.")

@@ -30,6 +30,8 @@ COLOUR = {"stable": "green", "violation": "red", "fails": "red", "known fault": 
 SLOWER = 0.1
 """A fall of the acceptance rate that is told."""
 _SCENARIOS = "Of canary, cache, crowd, sessions, constraint, cancel, long, pressure."
+_IN_JSON = {"noise", "noise_tokens", "inapplicable", "skipped", "unscored", "faults", "reproductions"}
+"""What of a stored test is printed as it is."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 
 
@@ -85,6 +87,15 @@ def verify_stress(
         raise UsageError("--issue prints a form and nothing else.", where="--issue, --json, -q")
     wanted = StressSettings(*_scenarios(only), seed, _seconds(budget))
     if offline:
+        options.refuse_beside(
+            "--offline",
+            {
+                "--target": target, "--draft": draft, "--engine": engine, "--type": types, "--depth": depth,
+                "-L": sweep, "--prompts": prompts, "--limit": limit, "--set": settings, "--url": url,
+                "--arm-url": arm_url, "--arm": arm, "--only": only, "--engine-binary": engine_binary,
+                "--models-dir": models_dir,
+            },
+        )  # fmt: skip
         fix = f"Name the folder that holds {DOCUMENT}."
         if len(subject or ()) != 1:
             raise UsageError("Expected one stored test.", where="--offline", fix=fix)
@@ -116,12 +127,8 @@ def verify_stress(
                 "status": test.status,
                 "seed": test.plan.seed,
                 "size": test.plan.size,
-                "noise": test.noise,
-                "inapplicable": test.inapplicable,
-                "skipped": test.skipped,
-                "faults": [fault.model_dump() for fault in test.faults],
+                **test.model_dump(include=_IN_JSON),
                 "results": [result.model_dump() for result in results],
-                "reproductions": [shortest.model_dump() for shortest in test.reproductions],
             },
         )
     elif issue:
@@ -204,7 +211,7 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
     if test.skipped:
         out.say(f"Left out when the time was spent (raise --budget): {', '.join(test.skipped)}.", "yellow")
     if test.unscored:
-        out.say(f"Divergences were not scored: {test.unscored}", "yellow")
+        out.say(f"Divergences were not scored: {test.unscored.rstrip('.')}.", "yellow")
     out.say(f"Answers and logs: {folder}", "dim", whole=True)
 
 
@@ -236,7 +243,7 @@ def _print_evidence(out: Printout, test: StressTest, result: ScenarioResult) -> 
     answers = test.played[result.arm].answers
     for request in result.failures[:1]:
         out.below(f"{request}: {answers[request].error}")
-    for invalid in result.invalid[:1]:
+    for invalid in [*result.unexplained, *result.invalid][:1]:
         answer = answers[invalid.request]
         text = likeliest_listed(answer.listed) if answer.listed else repr(answer.text[:300])
         out.below(f"{invalid.request}: {text}")

@@ -78,6 +78,7 @@ class SglangServer(LaunchedServer):
         """See `LaunchedServer`; by then it has logged its settings, the key among them."""
         super().wait_until_healthy(start_up, path)
         self._hide_key()
+        self._counted = drafts_are_counted(self._info())
 
     def stop(self) -> int | None:
         """See `LaunchedServer`."""
@@ -88,6 +89,11 @@ class SglangServer(LaunchedServer):
     def _hide_key(self) -> None:
         if self.access is not None:
             hide(self._log_path, self.access.key)
+
+    def _info(self) -> Mapping[str, Any]:
+        """Return `/server_info`, empty where there is none. Raises EngineError."""
+        reported = self.http.get_json("/server_info")
+        return reported if isinstance(reported, dict) else {}
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -133,12 +139,9 @@ class SglangServer(LaunchedServer):
 
     def attest(self, drafted: int | None) -> Attestation:
         """Assess the cell now; the evidence is `/server_info`, and the figures of its answers."""
-        reported = self.http.get_json("/server_info")
-        info = reported if isinstance(reported, dict) else {}
-        self._counted = drafts_are_counted(info)
         caching, cached = self._caching, self._cached
         drafts = self._tally.most_drafted(drafted)
-        return attest(self._requested, info, self._tally, drafted=drafts, caching=caching, cached=cached)
+        return attest(self._requested, self._info(), self._tally, drafted=drafts, caching=caching, cached=cached)
 
 
 def generate_body(token_ids: tuple[int, ...], sampling: Sampling, *, stream: bool = True) -> dict[str, Any]:

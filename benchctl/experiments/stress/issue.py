@@ -62,7 +62,7 @@ class _OfStress(FilledForm):
         result = self.result
         actual = words.conclusion(result.verdict, result.scenario, result.model_dump())
         blocks = [f"**Expected:** {prose(words.EXPECTED)}", f"**Actual:** {prose(actual)}"]
-        if result.shown is not None and not result.failures and not result.invalid:
+        if result.shown is not None and not result.failures and not result.unexplained:
             side = self.arm if result.shown.against == "first" else self.manifest.baseline
             answers = (
                 (words.answered(result.shown.against), self.test.played[side].answers[result.shown.reference].text),

@@ -10,7 +10,7 @@ those in the control alone, adjusted by Holm over arms and scenarios.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal
 
 from benchctl.analysis.answers import common_length
@@ -37,6 +37,8 @@ class Invalid(Result):
 
     request: str
     code: InvalidCode
+    explained: bool = False
+    """Whether a fault on the engine's list explains it."""
 
 
 class ScenarioResult(Result):
@@ -76,6 +78,11 @@ class ScenarioResult(Result):
     """Divergences from the control that were not scored, where the noise is known."""
     shown: Divergence | None
     """The first divergence beyond the limit; of a violation by the test, the first."""
+
+    @property
+    def unexplained(self) -> list[Invalid]:
+        """The invalid answers that count against the arm."""
+        return [item for item in self.invalid if not item.explained]
 
 
 def divergences(requests: Sequence[Request], arm: Played, control: Played | None) -> list[Divergence]:
@@ -194,7 +201,8 @@ class _Cell:
             )
             for side in (self._arm, self._control)
         )
-        failures, invalid = list(self._failures()), list(self._invalid())
+        listed_faults = {row.lacks: row.sentence for row in test.faults if row.lacks and self._name in row.arms}
+        failures, invalid = list(self._failures()), list(self._invalid(listed_faults))
         far, far_control = (
             [item for item in listed if limit is not None and item.gap is not None and item.gap > limit]
             for listed in (self._of_arm, self._of_control)
@@ -204,12 +212,11 @@ class _Cell:
         scored, missed = (0, 0) if limit is None else self._scored()
         blind = missed > scored
         suspect = self.p <= SUSPECT or (unscored and self._alone > self._control_alone) or blind
-        listed_faults = {row.lacks: row.sentence for row in test.faults if row.lacks and self._name in row.arms}
-        explained = {item.code for item in invalid} & listed_faults.keys()
+        explained = {item.code for item in invalid if item.explained}
         verdict: StressWord = "stable"
         if control.errors or far_control:
             verdict = "control unstable"
-        elif far or {item.code for item in invalid} - explained or tested:
+        elif far or tested or not all(item.explained for item in invalid):
             verdict = "violation"
         elif failures:
             verdict = "fails"
@@ -255,12 +262,12 @@ class _Cell:
             if answer is not None and answer.error is not None and _sound(self._control.answers.get(request.id)):
                 yield request.id
 
-    def _invalid(self) -> Iterator[Invalid]:
+    def _invalid(self, listed_faults: Container[str | None]) -> Iterator[Invalid]:
         for request in self._requests:
             if all(_sound(side.answers.get(request.id)) for side in (self._arm, self._control)):
                 code = invalid_code(request, self._arm.answers)
                 if code is not None and invalid_code(request, self._control.answers) != code:
-                    yield Invalid(request=request.id, code=code)
+                    yield Invalid(request=request.id, code=code, explained=code in listed_faults)
 
 
 def _sound(answer: StressAnswer | None) -> bool:

@@ -67,7 +67,7 @@ class Request(Part):
 
     id: str
     unit: str | None = None
-    """`None` for a request that only loads the server; its answer is compared with the control's alone."""
+    """`None` for a request that only loads the server: its error counts, and whether it is valid."""
     turns: tuple[Turn, ...]
     tokens: int
     """The longest answer."""

@@ -35,8 +35,8 @@ def reproduce(
     """
     if result.failures:
         request = result.failures[0]
-    elif result.invalid:
-        request = result.invalid[0].request
+    elif result.unexplained:
+        request = result.unexplained[0].request
     elif result.shown is not None:
         request = result.shown.request
     else:
@@ -65,6 +65,7 @@ class _Search:
         earlier = test.played[result.arm].answers
         self._earlier = {name: answer for name, answer in earlier.items() if name not in ids}
         """Answers of other processes, of which requests may be made."""
+        self._control = test.played[test.manifest.baseline].answers
         self._firsts: dict[str | None, StressAnswer] = {}
         for member in test.plan.of(result.scenario):
             if (answer := earlier.get(member.id)) is not None and answer.error is None:
@@ -127,12 +128,14 @@ class _Search:
         result = self._result
         if result.failures or answer.error is not None:
             return bool(result.failures) and answer.error is not None
-        if result.invalid:
-            return invalid_code(request, answers) == result.invalid[0].code
-        first = self._firsts.get(request.unit) if request.unit else None
-        place = None if first is None else fork(answer, first)
-        if place is None:
-            return False
-        against = Divergence(request=request.id, reference=request.id, against="first", index=place[0], tokens=place[1])
-        gap = self._gap(answer, against)
-        return result.limit is None or (gap is not None and gap > result.limit)
+        if result.unexplained:
+            return invalid_code(request, answers) == result.unexplained[0].code
+        references = (self._firsts.get(request.unit), self._control.get(request.id)) if request.unit else ()
+        places = (fork(answer, reference) for reference in references if reference is not None)
+        return any(self._is_beyond(request.id, answer, *place) for place in places if place is not None)
+
+    def _is_beyond(self, request: str, answer: StressAnswer, index: int, tokens: tuple[int | None, int | None]) -> bool:
+        """Whether the target prefers another token here by more than rounding explains."""
+        divergence = Divergence(request=request, reference=request, against="first", index=index, tokens=tokens)
+        gap, limit = self._gap(answer, divergence), self._result.limit
+        return limit is None or (gap is not None and gap > limit)

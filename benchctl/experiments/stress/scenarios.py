@@ -194,8 +194,11 @@ class Scenarios(Planner):
         yield ProcessPlan(scenario="cancel", name="cancel", waves=tuple(waves))
 
     def long(self) -> Iterator[ProcessPlan]:
-        """Yield prompts that nearly fill the context: read anew, from the cache, behind another one, and anew again."""
-        tokens, requests = self._tokens, []
+        """Yield prompts that nearly fill the context: read anew, from the cache, behind another one, and anew again.
+
+        Reading takes nearly all of the time, so answers may be longer than elsewhere.
+        """
+        tokens, requests = 3 * self._tokens, []
         length = int(self._material.token_chars * ((self._material.context or 0) - tokens - MARGIN))
         for i in range(self._scaled(3, 1) if length > 0 else 0):
 

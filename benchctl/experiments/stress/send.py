@@ -154,7 +154,6 @@ class Sender:
                 if tokens is None:
                     return None
                 answer.token_ids = tuple(token.token for token in tokens)
-                answer.logprobs = tuple(token.logprob for token in tokens)
                 answer.listed = tuple(len(token.likeliest) for token in tokens)
                 return answer
             if request.completions > 1 and self._pressed is not None:

@@ -19,27 +19,13 @@ from benchctl.engines.in_use import Counted, EngineUnderPressure, Pressure, Serv
 from benchctl.engines.scoring import Scorer, ScoringEngine
 from benchctl.errors import EngineError
 from benchctl.experiments.stress.judge import judge_stress
-from benchctl.experiments.stress.plan import (
-    Plan,
-    ProcessPlan,
-    ScenarioName,
-)
-from benchctl.experiments.stress.preparing import (
-    StressSettings,
-    in_use,
-    inapplicable,
-)
+from benchctl.experiments.stress.plan import Plan, ProcessPlan, ScenarioName
+from benchctl.experiments.stress.preparing import StressSettings, in_use, inapplicable
 from benchctl.experiments.stress.reproduce import reproduce
 from benchctl.experiments.stress.scoring import Progress, find_divergences, gap_of, score
 from benchctl.experiments.stress.send import Sender
 from benchctl.experiments.stress.sizing import measured_plan
-from benchctl.experiments.stress.stored import (
-    FOLDER,
-    ListedFault,
-    Played,
-    StressTest,
-    write_stress,
-)
+from benchctl.experiments.stress.stored import FOLDER, ListedFault, Played, StressTest, write_stress
 from benchctl.measurement.cell import fresh_log, running
 from benchctl.measurement.manifest import new_manifest
 from benchctl.measurement.preflight import engine_faults
@@ -154,7 +140,7 @@ class _Session:
             self._test.unscored = f"benchctl cannot read logits of the engine {setup.capabilities.kind}"
             yield None
         elif self._left_s(SCORING_SHARE) <= self._startup_s:
-            self._test.unscored = "the time was spent (raise --budget)."
+            self._test.unscored = "the time was spent (raise --budget)"
             yield None
         else:
             log = fresh_log(self._folder, "scored-target")[1]

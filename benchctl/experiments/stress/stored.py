@@ -38,8 +38,6 @@ class StressAnswer(Part):
     cached: int | None = None
     drafted: int | None = None
     accepted: int | None = None
-    logprobs: tuple[float, ...] | None = None
-    """Of the answer's tokens, where they were asked for."""
     listed: tuple[int, ...] | None = None
     """How many likeliest tokens are listed beside each."""
     completions: int | None = None

@@ -113,6 +113,7 @@ def exit_code(folder: Path, *, accept_known: bool = False) -> int:
         ((*PAIR, "--budget", "soon"), 2, "Expected a time such as 10m"),
         (("--offline", "."), 2, "no stress test here"),
         (("--offline", "a", "b"), 2, "one stored test"),
+        (("--offline", "a", "--only", "canary"), 2, "--only would have no effect"),
         (("--offline", "damaged/stress.json"), 4, "stress test"),
         ((*PAIR, "--arm", "nope"), 2, "--arm: There is no arm"),
         (("--arm-url", "http://127.0.0.1:1/v1"), 2, "the server without speculation"),

@@ -132,7 +132,7 @@ def _decoded(request: Request) -> float:
 
 def test_a_plan_fits_the_time_that_reading_was_measured_to_take() -> None:
     def size(read_s: float | None) -> float:
-        cost = Cost(startup_s=1, token_s=0.1, read_s=read_s)
+        cost = Cost(startup_s=1, token_s=0.05, read_s=read_s)
         return largest_plan(["long"], 1, MATERIAL, cost, left_s=420).size
 
     assert size(None) == size(1.0) == 1.0

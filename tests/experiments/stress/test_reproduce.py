@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from benchctl.engines.in_use import ServerInUse
 from benchctl.experiments.stress import reproduce as module
 from benchctl.experiments.stress.judge import judge_stress
-from benchctl.experiments.stress.stored import Played, StressAnswer
-from tests.experiments.stress.test_judge import REPEATED, answers, stress_test
+from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
+from tests.experiments.stress.test_judge import PLAIN, REPEATED, STOP, answers, changed, request, stress_test
 
 
 @pytest.mark.parametrize(("ends_after", "attempts"), [(99, 5), (3, 2)])
@@ -47,3 +48,34 @@ def test_an_attempt_that_the_time_cut_short_is_none(
     shortest = module.reproduce(test, result, start, make_sender, lambda *_: None, 60.0)
     assert shortest is not None
     assert (shortest.shown, shortest.attempts) == (attempts, attempts)
+
+
+def test_the_shortest_plan_shows_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the fault that is on the engine's list; and an answer that is wrong from the first asking on."""
+    fault = ListedFault(arms=("spec",), sentence="Lists are empty.", lacks="log probabilities")
+    requests = [PLAIN, request(1, None, listed=True), request(2, None, stop=STOP)]
+
+    def change(name: str, answer: StressAnswer) -> None:
+        answer.listed, answer.stop = ((5, 0), None) if name == "r1" else (None, "b" if name == "r2" else None)
+
+    arm, control = answers(requests, change), answers(requests)
+    control.answers["r2"].text = "a"
+    assert shown(monkeypatch, stress_test(arm, control, requests, "constraint", faults=[fault])) == "request 1: 'abc'"
+    always = answers(REPEATED, changed("r3", "r15"))
+    assert shown(monkeypatch, stress_test(always, gaps={"r3": 1.0, "r15": 1.0})) == "request 1: 'abc'"
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, test: StressTest) -> str | None:
+    """Return what the shortest plan shows, where every request is answered as in the test, and scored as 1 nat."""
+    monkeypatch.setattr(module, "running", nullcontext)
+    (result,) = judge_stress(test)
+
+    def make_sender(server: Any, played: Played, until: float) -> Any:
+        async def play(waves: Any) -> None:
+            names = [asked.id for wave in waves for asked in wave.requests]
+            played.answers |= {name: test.played["spec"].answers[name] for name in names}
+
+        return SimpleNamespace(play=play, late=0, sent=[], together=[])
+
+    shortest = module.reproduce(test, result, lambda arm: cast("ServerInUse", None), make_sender, lambda *_: 1.0, 1e99)
+    return shortest.shows if shortest else None
