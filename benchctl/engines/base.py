@@ -273,10 +273,10 @@ class TunableEngine(Protocol):
 class LoadSchedulingEngine(Protocol):
     """An engine that can choose the draft depth by the number of requests in its batch."""
 
-    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation:
-        """Return `setting` with a depth for each range of requests: (first, last, depth), 0 for no draft, as beyond.
+    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation | None:
+        """Return `setting` with a depth for each range of requests: (first, last, depth), 0 for no draft.
 
-        Raises UsageError where this build cannot.
+        Ranges begin at 1 and leave no gap; the last depth holds beyond. `None` where this build cannot draft so.
         """
 
     def has_schedule(self, setting: Speculation) -> bool:

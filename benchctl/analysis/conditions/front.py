@@ -63,8 +63,9 @@ def curves(levels: Iterable[Level]) -> dict[tuple[str, ...], list[Level]]:
 def equal_throughput(levels: Sequence[Level]) -> Iterator[EqualThroughput]:
     """Yield every arm's speed at the throughput that its baseline has at each concurrency, beside the baseline's.
 
-    The interval is Student's t over the logarithms of the blocks' own ratios, each at that block's own throughput;
-    `None` where the arm serves less in any of them.
+    A concurrency at which the baseline has less of both than at another is left out: nobody would serve so. The
+    interval is Student's t over the logarithms of the blocks' own ratios, each at that block's own throughput; `None`
+    where the arm serves less in any of them.
     """
     by_group: dict[tuple[object, ...], list[Level]] = {}
     for row in levels:
@@ -75,11 +76,11 @@ def equal_throughput(levels: Sequence[Level]) -> Iterator[EqualThroughput]:
         theirs = by_group.get(first.work, [])
         if len(rows) < 2 or len(theirs) < 2:
             continue
-        for level in theirs:
-            if level.throughput is None or level.request_rate is None:
-                continue
+        for level in on_front(theirs):
+            assert level.throughput is not None and level.request_rate is not None
             speed = speed_at(_curve(rows), level.throughput)
-            ratios = [_ratio(rows, level, block) for block in sorted(level.by_block) if _measured(rows, block)]
+            blocks = [block for block in sorted(level.by_block) if _measured([*rows, *theirs], block)]
+            ratios = [_ratio(rows, theirs, level.by_block[block][0], block) for block in blocks]
             by_block = [ratio for ratio in ratios if ratio is not None]
             whole = speed is not None and len(by_block) == len(ratios)  # in every block it serves as much
             variance = block_variance(np.array(by_block)) if whole else None
@@ -107,10 +108,10 @@ def _measured(rows: Sequence[Level], block: int) -> bool:
     return all(block in row.by_block for row in rows)
 
 
-def _ratio(rows: Sequence[Level], level: Level, block: int) -> float | None:
-    theirs = level.by_block[block]
-    speed = speed_at([row.by_block[block] for row in rows], theirs[0])
-    return None if speed is None else speed / theirs[1]
+def _ratio(rows: Sequence[Level], theirs: Sequence[Level], throughput: float, block: int) -> float | None:
+    """Return the arm's speed over the baseline's at a throughput that the baseline has in that block."""
+    speed, alone = (speed_at([row.by_block[block] for row in levels], throughput) for levels in (rows, theirs))
+    return None if speed is None or alone is None else speed / alone
 
 
 def on_front(levels: Sequence[Level]) -> list[Level]:

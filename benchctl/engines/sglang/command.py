@@ -7,10 +7,12 @@ adds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.data.record import sha256_text
 from benchctl.engines.common.launched_server import MODEL_NAME
 from benchctl.engines.common.process import OFFLINE_PYTHON
 from benchctl.engines.common.programs import reserved
@@ -19,9 +21,11 @@ from benchctl.engines.common.python_environment import key_problems, named_types
 from benchctl.engines.sglang.adapter import SIMULATED, SglangSpec
 from benchctl.models.files import ResolvedPair
 from benchctl.models.folder_facts import vocabulary_differences
+from benchctl.paths import cache_folder
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import OptionValue, Speculation
+from benchctl.writing import write_whole
 
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
 _RESERVED = reserved(
@@ -132,6 +136,31 @@ def _depth(algorithm: str, depth: int) -> dict[str, str]:
 
 def _own_options(speculation: Speculation) -> dict[str, OptionValue]:
     return {key: value for key, value in (speculation.options or {}).items() if key != SIMULATED}
+
+
+_ADAPTIVE, _BY_BATCH_SIZE = "speculative_adaptive", "speculative_adaptive_config"
+
+
+def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], package: Package) -> Speculation | None:
+    """Return a setting with a depth for each range of batch sizes, which SGLang reads from a file in the cache.
+
+    `None` where SGLang cannot: it takes such a file for chains of EAGLE and EAGLE3 alone. A batch takes the entry of
+    the largest size up to its own, after padding to a CUDA graph's size (adaptive_spec_params.py of 0.5.23). Never run.
+    """
+    (algorithm,) = map(algorithm_of, setting.types)
+    if algorithm not in ("EAGLE", "EAGLE3", "NEXTN") or f"--{_BY_BATCH_SIZE}".replace("_", "-") not in package.options:
+        return None
+    by_size = json.dumps({str(first): {"candidate_steps": [depth]} for first, _, depth in steps})
+    file = cache_folder() / "schedules" / f"{sha256_text(by_size)[:16]}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, by_size)
+    options = {**(setting.options or {}), _ADAPTIVE: True, _BY_BATCH_SIZE: str(file)}
+    return setting.model_copy(update={"max": max(depth for *_, depth in steps), "options": options})
+
+
+def has_schedule(setting: Speculation) -> bool:
+    """Whether SGLang itself chooses the depth."""
+    return any(value is True and key.replace("-", "_") == _ADAPTIVE for key, value in (setting.options or {}).items())
 
 
 def simulated_acceptance(speculation: Speculation | None) -> dict[str, str]:

@@ -50,6 +50,7 @@ from benchctl.errors import EngineError
 from benchctl.models.files import ResolvedPair
 from benchctl.recipes.options import read_flags
 from benchctl.recipes.schema import GREEDY, Arm, Recipe, Sampling
+from benchctl.recipes.speculation import Speculation
 
 _CONFIG = "--config"
 
@@ -96,6 +97,14 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         if _CONFIG not in package.options:
             warnings.append("This SGLang takes no settings from a file, so it listens on loopback without a key.")
         return warnings
+
+    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation | None:
+        """Return the setting by batch size; see `benchctl.engines.base.LoadSchedulingEngine`."""
+        return command.with_schedule(setting, steps, self._probe.facts)
+
+    def has_schedule(self, setting: Speculation) -> bool:
+        """Whether SGLang chooses the depth; see `benchctl.engines.base.LoadSchedulingEngine`."""
+        return command.has_schedule(setting)
 
     def launch(self, arm: Arm, models: ResolvedPair, *, in_use: bool = False) -> Launch:
         """Return the command line and the whole environment of a cell; `in_use`: with SGLang's own defaults."""

@@ -24,7 +24,6 @@ from benchctl.engines.common.programs import reserved
 from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
 from benchctl.engines.common.python_environment import key_problems, named_types, type_problems, unused_keys
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.errors import UsageError
 from benchctl.models.files import ResolvedModel, ResolvedPair
 from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences, weights_of
 from benchctl.recipes.options import IS_OPTION, read_flags
@@ -207,16 +206,11 @@ BY_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
 the last one its K goes on (vllm/v1/spec_decode/dynamic/utils.py of 0.32.0)."""
 
 
-def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], package: Package) -> Speculation:
-    """Return a setting with a depth for each range of batch sizes, and none beyond. Raises UsageError where this vLLM
-    has no such setting."""
+def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], package: Package) -> Speculation | None:
+    """Return a setting with a depth for each range of batch sizes; `None` where this vLLM cannot."""
     if BY_BATCH_SIZE not in package.keys:
-        raise UsageError(
-            f"This vLLM {package.version} has no {BY_BATCH_SIZE}.", fix="Install a newer one: benchctl engines install"
-        )
-    _, last, depth = steps[-1]
-    beyond = [(last + 1, last + 1, 0)] if depth else []
-    options = {**(setting.options or {}), BY_BATCH_SIZE: [list(step) for step in (*steps, *beyond)]}
+        return None
+    options = {**(setting.options or {}), BY_BATCH_SIZE: [list(step) for step in steps]}
     return setting.model_copy(update={"max": max(depth for *_, depth in steps), "options": options})
 
 

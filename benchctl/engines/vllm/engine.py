@@ -204,7 +204,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
         return command.worth_trying(self._probe.facts, models)
 
-    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation:
+    def with_schedule(self, setting: Speculation, steps: Sequence[tuple[int, int, int]]) -> Speculation | None:
         """Return the setting by batch size; see `benchctl.engines.base.LoadSchedulingEngine`."""
         return command.with_schedule(setting, steps, self._probe.facts)
 

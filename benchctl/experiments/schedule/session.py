@@ -134,12 +134,16 @@ def write(run: RunData, analysis: Analysis, context: RecipeContext, prepare: Pre
     prepared = prepare(context)
     engine = prepared.of_baseline.engine
     schedule = schedule_of(levels, analysis.baseline, fixed_depths(run, engine))
-    if schedule.setting is None or not isinstance(engine, LoadSchedulingEngine):
+    setting = None
+    if schedule.setting is not None and isinstance(engine, LoadSchedulingEngine):
+        steps = [(step.first, step.last, step.depth) for step in schedule.steps]
+        _, last, depth = steps[-1]
+        beyond = [(last + 1, last + 1, 0)] if depth else []  # where nothing was measured
+        setting = engine.with_schedule(schedule.setting, [*steps, *beyond])
+    if setting is None:
         by_range = {load_range(step): _command(prepared, step.arm, step.last) for step in schedule.steps}
         of_arms = None if schedule.setting is None else prepare(recipe_with(context, schedule, None))
         return Written(schedule, None, of_arms, by_range)
-    steps = [(step.first, step.last, step.depth) for step in schedule.steps]
-    setting = engine.with_schedule(schedule.setting, steps)
     ready = prepare(recipe_with(context, schedule, setting))
     return Written(schedule, setting, ready, {ARM: _command(ready, ARM, schedule.steps[-1].last)})
 

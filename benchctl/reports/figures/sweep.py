@@ -195,11 +195,12 @@ def draw_front(analysis: Analysis) -> Figure | None:
         front = on_front(of_kind)
         panel.plot([row.throughput or 0.0 for row in front], [row.request_rate or 0.0 for row in front],
                    color=style.SOFT, linewidth=6, marker="o", markersize=14, alpha=0.45, zorder=0,
-                   label="front")  # fmt: skip
+                   label="front (with requests in flight)")  # fmt: skip
         for row in front:
             panel.annotate(f"{row.concurrency}", (row.throughput or 0.0, row.request_rate or 0.0), xytext=(5, 5),
                            textcoords="offset points", fontsize=7)  # fmt: skip
-        panel.set_title("Speed of a request" + (f", temperature {temperature:g}" if len(kinds) > 1 else ""))
+        several = f", temperature {temperature:g}" if len(kinds) > 1 else ""
+        panel.set_title(f"Speed of a request against total throughput{several}")
         panel.set_xlabel("tokens per second, all requests")
         panel.set_ylabel("tokens per second of a request (median)")
         _name_levels(panel, _round_ticks(panel.get_xlim()))
@@ -292,12 +293,14 @@ def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
 def _whiskers(axes: Axes, rows: Sequence[Level], analysis: Analysis) -> None:
     """The interval of an arm's throughput over the baseline's, about its point; cut off at half and twice its value."""
     marks = style.marks(analysis.settings, analysis.baseline)
+    arms = [arm for arm in analysis.settings if arm != analysis.baseline]
     for row in rows:
         ends = row.throughput_interval
         if ends and row.throughput and row.throughput_speedup:
             scale = row.throughput / row.throughput_speedup  # the baseline's, over the blocks that both have
             low, high = max(ends.low, row.throughput_speedup / 2), min(ends.high, 2 * row.throughput_speedup)
-            axes.vlines(row.concurrency, scale * low, scale * high, color=marks[row.of].colour, linewidth=1.4)
+            beside = row.concurrency * 1.025 ** (arms.index(row.of) - (len(arms) - 1) / 2)
+            axes.vlines(beside, scale * low, scale * high, color=marks[row.of].colour, linewidth=1.4)
 
 
 def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], analysis: Analysis) -> None:

@@ -96,7 +96,10 @@ def equal_throughput(analysis: Analysis) -> Table[EqualThroughput]:
         numeric("×", "ratio", numbers.ratio, key="ratio"),
         interval("95 % interval", "interval", key="ratio", absent=numbers.no_interval(analysis)),
     ]
-    note = "A dash: the arm serves less than that at every measured concurrency. Each interval holds by itself."
+    note = (
+        "A dash: the arm serves less than that at every measured concurrency. Left out: a concurrency at which the "
+        "baseline has less of both than at another. Each interval holds by itself."
+    )
     rows = analysis.sweep.equal_throughput if analysis.sweep else []
     return Table("equal-throughput", "Speed of a request at equal total throughput", columns, rows, note=note)
 

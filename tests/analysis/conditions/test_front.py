@@ -39,6 +39,23 @@ def test_an_arm_is_compared_where_it_serves_as_much_as_its_baseline(tmp_path: Pa
     assert front[0] == "spec_d4-c1" and front[-1] == "baseline-c8"
 
 
+def test_a_load_at_which_the_baseline_is_worse_in_both_is_no_comparison(tmp_path: Path) -> None:
+    """Beside it any arm would win; in a single block it counts as what the baseline can do at another load."""
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2, 4), prompts=24))
+    sweep = analyse_run(open_run(tmp_path / "run")).sweep
+    assert sweep is not None
+    first, *_ = rows = [row for row in sweep.levels if row.is_baseline]
+    slow = [
+        row.model_copy(update={"throughput": 0.9 * (first.throughput or 0)}) for row in rows if row.concurrency == 2
+    ]
+    arm = [row for row in sweep.levels if not row.is_baseline]
+    assert [row.concurrency for row in equal_throughput([first, *slow, rows[2], *arm])] == [1, 4]
+    in_a_block = rows[1].model_copy(update={"by_block": {**rows[1].by_block, 0: (first.by_block[0][0], 1.0)}})
+    equal = {row.concurrency: row for row in equal_throughput([first, in_a_block, rows[2], *arm])}
+    interval = equal[2].interval
+    assert interval is not None and interval.high < 3, "1 token a second in block 0 is not the baseline's best there"
+
+
 def test_an_arm_that_serves_less_in_a_block_has_no_interval(tmp_path: Path) -> None:
     """The blocks that are left were selected by what they show."""
     server = Server(gain=lambda arm, concurrency, temperature: 1.5)

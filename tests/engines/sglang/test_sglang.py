@@ -130,6 +130,22 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, keys:
     make_engine(recipe.engine).check(recipe, pair)
 
 
+def test_depths_by_load_are_a_file_that_sglang_reads(
+    python: Path, pair: ResolvedPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    engine, steps = SglangEngine(spec_of(python)), [(1, 2, 4), (3, 8, 0)]
+    setting = engine.with_schedule(Speculation(type="draft-eagle3"), steps)
+    assert setting is not None and engine.has_schedule(setting)
+    assert not engine.has_schedule(Speculation(type="draft-eagle3", max=4))
+    arm = Arm(name="schedule", speculation=setting)
+    engine.check(recipe_of(arm, engine=spec_of(python)), pair)
+    chain, _, file = command(python, pair, arm).partition(" --speculative-adaptive --speculative-adaptive-config ")
+    assert chain.endswith("--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5")
+    assert json.loads((tmp_path / file).read_text()) == {"1": {"candidate_steps": [4]}, "3": {"candidate_steps": [0]}}
+    assert engine.with_schedule(Speculation(type="ngram-simple"), steps) is None, "EAGLE's alone"
+
+
 @pytest.mark.parametrize(
     ("arm", "message"),
     [

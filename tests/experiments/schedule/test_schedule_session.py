@@ -40,10 +40,21 @@ ARMS: dict[str, Any] = {
 }
 
 
+class Unable:
+    """An engine that takes no schedule for this type."""
+
+    def with_schedule(self, setting: Speculation, ranges: list[tuple[int, int, int]]) -> None:
+        return None
+
+    def has_schedule(self, setting: Speculation) -> bool:
+        return False
+
+
 class Scheduling:
     """An engine that takes the depths as a number."""
 
     def with_schedule(self, setting: Speculation, ranges: list[tuple[int, int, int]]) -> Speculation:
+        assert ranges[-1][-1] == 0, "where nothing was measured nothing is drafted"
         return setting.model_copy(update={"max": max(depth for *_, depth in ranges), "min": len(ranges)})
 
     def has_schedule(self, setting: Speculation) -> bool:
@@ -84,8 +95,11 @@ def test_an_engine_that_takes_a_schedule_gets_it_beside_the_best_fixed_depth(tmp
     assert "as many tokens at each: spec_d4 serves 1." in mixed(result.schedule.mixed[0])
 
 
-def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_measured(tmp_path: Path) -> None:
-    result = written(tmp_path, object())
+@pytest.mark.parametrize("engine", [object(), Unable()])
+def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_measured(
+    tmp_path: Path, engine: object
+) -> None:
+    result = written(tmp_path, engine)
     assert list(result.commands) == [load_range(step) for step in result.schedule.steps]
     commands = list(result.commands.values())
     assert (commands[0], commands[-1]) == (("serve", "spec_d4-c8"), ("serve", "baseline-c8"))
