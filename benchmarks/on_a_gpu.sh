@@ -6,38 +6,49 @@
 #   MINUTES=13 bash benchmarks/on_a_gpu.sh         as many as fit; the last one is cut off, and keeps its answers
 #   bash benchmarks/on_a_gpu.sh graphs-8 tune      only these
 #   bash benchmarks/on_a_gpu.sh install            only if named, with a network: benchctl's own engines for this card
-#   bash benchmarks/on_a_gpu.sh --dry-run          lays every run out, on any machine; starts no engine
+#   bash benchmarks/on_a_gpu.sh --dry-run          prints every command, with the plan of each run; on any machine, starts no engine
 #
 # The same command again skips what has ended and resumes what was cut off. $OUT (on_a_gpu by default) is all to keep:
 # the runs (records, manifests, engine logs, scores), the report, and NAME.log, what each step printed.
+#
+# Exit status: 0 every step ended; 1 a step failed, as its log says; 2 there is no such step, or MINUTES is no number;
+# 124 the time was over, as of `timeout`: what is left is named.
 set -u
 OUT=${OUT:-on_a_gpu}
 MINUTES=${MINUTES:-1000}
+[[ $MINUTES =~ ^[0-9]+$ ]] || { echo "MINUTES is no number: $MINUTES" >&2; exit 2; }
 device=cuda # without a GPU a run is refused
 dry=
 [ "${1-}" = --dry-run ] && { dry=--dry-run device=auto; shift; }
-only=" $* "
-failed=0
+only=" $* " left=" " failed=0
 declare -A count
-mkdir -p "$OUT"
+[ -n "$dry" ] || mkdir -p "$OUT"
 
 step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, and keeps its answers
-    local name=$1 limit=$2 began=$SECONDS folder=${!#} left cut; shift 2
-    [[ $only = "  " && $name != install || $only = *" $name "* ]] || return 0
+    local name=$1 limit=$2 began=$SECONDS folder=${!#} seconds cut code; shift 2
     count[$name]=$((${count[$name]-0} + 1))
+    [[ $only = "  " && $name != install || $only = *" $name "* ]] || return 0
+    if [ -n "$dry" ]; then
+        echo; echo "== $name, at most $limit s: $*"
+        [[ $2 != run && $2 != tune ]] || "$@" --dry-run </dev/null || failed=1
+        return 0
+    fi
     local ended=$OUT/$name.${count[$name]}.ended
-    case "$dry $2" in "--dry-run run" | "--dry-run tune") set -- "$@" --dry-run ;; --dry-run*) return 0 ;; esac
-    [ -z "$dry" ] && [ -e "$ended" ] && { echo "== $name ended before"; return 0; }
-    left=$((60 * MINUTES - SECONDS)); [ "$left" -lt "$limit" ] && limit=$left
-    [ "$limit" -gt 20 ] || { echo "== $name: no time is left"; return 0; }
+    [ -e "$ended" ] && { echo "== $name ended before"; return 0; }
+    seconds=$((60 * MINUTES - SECONDS)); [ "$seconds" -lt "$limit" ] && limit=$seconds
+    [ "$limit" -gt 20 ] || { left+="$name "; return 0; }
     cut=$(find "$folder" -mindepth 2 -maxdepth 2 -type d -not -path '*-tuned/*' 2>/dev/null | sort | tail -n 1)
-    [ -z "$dry" ] && [[ $2 = run || $2 = tune ]] && [ -n "$cut" ] && set -- benchctl "$2" --resume "$cut" -o "$folder"
+    [[ $2 = run || $2 = tune ]] && [ -n "$cut" ] && set -- benchctl "$2" --resume "$cut" -o "$folder"
     echo; echo "== $name, at most $limit s: $*" | tee -a "$OUT/$name.log"
     timeout --signal INT --kill-after 30 "$limit" "$@" </dev/null 2>&1 | tee -a "$OUT/$name.log" | tail -n 25 | cut -c1-200
-    local code=${PIPESTATUS[0]}
+    code=${PIPESTATUS[0]}
     echo "== $name ended with $code after $((SECONDS - began)) s, $SECONDS s in all"
-    [ -n "$dry" ] || rm -f "$OUT/$name".["${count[$name]}"-9].ended # what follows from it is made again
-    if [ "$code" -gt 1 ]; then failed=1; elif [ -z "$dry" ]; then touch "$ended"; fi # 1: not lossless, an answer, too
+    rm -f "$OUT/$name".["${count[$name]}"-9].ended # what follows from it is made again
+    case $code in
+    0 | 1) touch "$ended" ;; # 1: not lossless, an answer, too
+    124 | 137) left+="$name " ;;
+    *) failed=1 ;;
+    esac
 }
 
 step machine 60 \
@@ -82,6 +93,10 @@ step served 700 \
 step served 200 \
     benchctl verify-lossless --results "$OUT/served" --audit-minutes 1.5
 
+# What do compilation and CUDA graphs bring each arm? (Each was timed in a run of its own.)
+step eager 400 \
+    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set "matrix={engine.args: {graphs: [], eager: [--enforce-eager]}}" --only 'ngram_d8*' --blocks 1 --yes -o "$OUT/eager"
+
 # Do benchctl's own installations for CUDA end, and do their engines start? (5 GB of packages; an hour of two cores.)
 step install 1800 \
     benchctl engines install vllm
@@ -90,4 +105,9 @@ step install 5400 \
 step install 300 \
     benchctl engines doctor
 
-exit $failed
+for name in $only; do
+    [ -n "${count[$name]-}" ] || { echo "there is no step $name; there are: ${!count[*]}" >&2; exit 2; }
+done
+[ "$left" = " " ] || echo "== The time was over. The same command goes on with: $(printf '%s\n' $left | uniq | paste -sd ' ')"
+[ $failed = 0 ] || exit 1
+[ "$left" = " " ] || exit 124
