@@ -170,7 +170,7 @@ def _accelerator() -> Check:
     for state in states:
         if (state.busy_percent or 0) > 5:
             problems.append(f"{state.name} is {state.busy_percent} % busy.")
-        if state.reasons & nvidia.SLOWED:
+        if (state.reasons or 0) & nvidia.SLOWED:
             problems.append(f"{state.name} has lowered its clock because of heat or power ({state.celsius} °C).")
     if problems:
         return Check(

@@ -39,7 +39,7 @@ NO_RIGHTS = (
 NO_RAPL = "this system has no RAPL counters (/sys/class/powercap/intel-rapl), as most virtual machines"
 NVIDIA = (
     "nvidia-smi",
-    "--query-gpu=index,power.draw,clocks.sm,temperature.gpu,memory.used",
+    f"--query-gpu=index,{','.join(fact.field for fact in nvidia.SHOWN)}",
     "--format=csv,noheader,nounits",
     "-lms",
     "500",
@@ -207,17 +207,11 @@ class NvidiaPower:
                     self._watts.setdefault(gpu, []).append(reading["w"])
 
 
-_NVIDIA_UNITS = {"w": 1, "mhz": 1, "c": 1, "bytes": 1 << 20}
-
-
 def parse_nvidia(line: str) -> tuple[str, dict[str, float]]:
     """Return a GPU's number and what it shows, of `0, 71.23, 1410, 54, 10240`; what it does not report is `[N/A]`."""
     index, *cells = (cell.strip() for cell in line.split(","))
-    readings = {}
-    for (quantity, unit), cell in zip(_NVIDIA_UNITS.items(), cells, strict=False):
-        with contextlib.suppress(ValueError):
-            readings[quantity] = float(cell) * unit
-    return index, readings
+    readings = {fact.key: fact.of_cell(cell) for fact, cell in zip(nvidia.SHOWN, cells, strict=False)}
+    return index, {key: float(value) for key, value in readings.items() if value is not None}
 
 
 SensorReading = dict[str, float]

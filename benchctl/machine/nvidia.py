@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -26,6 +26,8 @@ _NVLINKS = 18
 """The most links that a GPU has (NVML_NVLINK_MAX_LINKS)."""
 _ACCESSIBLE = 0
 """NVML_P2P_STATUS_OK, and NVML_P2P_CAPS_INDEX_READ."""
+_OLDER = {"DeviceGetCurrentClocksEventReasons": "DeviceGetCurrentClocksThrottleReasons"}
+"""What drivers before 535 call a getter."""
 
 
 class Nvml:
@@ -42,8 +44,16 @@ class Nvml:
         try:
             value = getattr(self._library, f"nvml{getter}")(*arguments)
         except (AttributeError, self._library.NVMLError):
-            return None
+            return self.ask(_OLDER[getter], *arguments) if getter in _OLDER else None
         return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def facts(self, facts: Sequence[_Fact], gpu: object) -> dict[str, Any]:
+        """Return facts of a GPU by their keys; `None` for what is not reported."""
+        values = {
+            fact: self.ask(fact.getter, *() if fact.getter.startswith("System") else (gpu,), *fact.arguments)
+            for fact in facts
+        }
+        return {fact.key: None if value is None else fact.read(value) for fact, value in values.items()}
 
 
 @cache
@@ -57,15 +67,29 @@ def nvml() -> Nvml | None:
     return Nvml(library)
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """A setting of a GPU: how NVML and nvidia-smi name it, and how NVML's value is read."""
+def _cell(text: str) -> float | bool | str:
+    if text in ("Enabled", "Disabled"):
+        return text == "Enabled"
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text
 
-    key: str
-    getter: str
-    field: str
-    read: Callable[[Any], Any] = lambda value: value
-    arguments: tuple[int, ...] = ()
+
+def _number(text: str) -> float | None:
+    value = _cell(text)
+    return None if isinstance(value, str) else value
+
+
+def _mebibytes(text: str) -> int | None:
+    return int(text) * _MIB if text.isdigit() else None
+
+
+def _mask(text: str) -> int | None:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None
 
 
 def _watts(milliwatts: int) -> float:
@@ -76,50 +100,86 @@ def _first(states: Any) -> bool:  # noqa: ANN401 - current and pending state
     return bool(states[0])
 
 
+@dataclass(frozen=True)
+class _Fact:
+    """A fact of a GPU: how NVML and nvidia-smi name it, and how the value of each is read."""
+
+    key: str
+    getter: str
+    field: str
+    read: Callable[[Any], Any] = lambda value: value
+    arguments: tuple[int, ...] = ()
+    parse: Callable[[str], Any] = _cell
+
+    def of_cell(self, cell: str) -> Any:  # noqa: ANN401 - a number, a switch or a word
+        """Return what a cell of nvidia-smi says; `None` for `[N/A]` and the like."""
+        return None if cell.startswith("[") or cell == "N/A" else self.parse(cell)
+
+
+def _of_all(facts: Sequence[_Fact]) -> list[dict[str, Any]]:
+    """Return facts of every GPU by their keys; `None` for what is not reported."""
+    library = nvml()
+    if library is not None:
+        return [library.facts(facts, gpu) for gpu in library.gpus]
+    rows = nvidia_rows(f"--query-gpu={','.join(fact.field for fact in facts)}")
+    rows = [row for row in rows if len(row) == len(facts)]
+    return [{fact.key: fact.of_cell(cell) for fact, cell in zip(facts, row, strict=True)} for row in rows]
+
+
 _COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
-_POWER = _Setting("power_limit_w", "DeviceGetPowerManagementLimit", "power.limit", _watts)
-_SETTINGS = (
-    _Setting("power_default_w", "DeviceGetPowerManagementDefaultLimit", "power.default_limit", _watts),
-    _Setting("power_max_w", "DeviceGetPowerManagementLimitConstraints", "power.max_limit", lambda ends: ends[1] / 1e3),
-    _Setting("clock_max_mhz", "DeviceGetMaxClockInfo", "clocks.max.sm", arguments=(1,)),
-    _Setting("clock_limit_mhz", "DeviceGetApplicationsClock", "clocks.applications.graphics", arguments=(0,)),
-    _Setting("memory_clock_max_mhz", "DeviceGetMaxClockInfo", "clocks.max.memory", arguments=(2,)),
-    _Setting("pcie_generation", "DeviceGetCurrPcieLinkGeneration", "pcie.link.gen.current"),
-    _Setting("pcie_generation_max", "DeviceGetMaxPcieLinkGeneration", "pcie.link.gen.max"),
-    _Setting("pcie_width", "DeviceGetCurrPcieLinkWidth", "pcie.link.width.current"),
-    _Setting("pcie_width_max", "DeviceGetMaxPcieLinkWidth", "pcie.link.width.max"),
-    _Setting("compute_mode", "DeviceGetComputeMode", "compute_mode", _COMPUTE_MODES.get),
-    _Setting("ecc", "DeviceGetEccMode", "ecc.mode.current", _first),
-    _Setting("persistence", "DeviceGetPersistenceMode", "persistence_mode", bool),
-    _Setting("mig", "DeviceGetMigMode", "mig.mode.current", _first),
+_NAME = _Fact("name", "DeviceGetName", "name", parse=str)
+_DEVICE = (
+    _NAME,
+    _Fact("memory_bytes", "DeviceGetMemoryInfo", "memory.total", lambda memory: memory.total, parse=_mebibytes),
+    _Fact("driver", "SystemGetDriverVersion", "driver_version", parse=str),
+    _Fact("power_limit_w", "DeviceGetPowerManagementLimit", "power.limit", _watts, parse=_number),
 )
+_SETTINGS = (
+    _Fact("power_default_w", "DeviceGetPowerManagementDefaultLimit", "power.default_limit", _watts),
+    _Fact("power_max_w", "DeviceGetPowerManagementLimitConstraints", "power.max_limit", lambda ends: ends[1] / 1e3),
+    _Fact("clock_max_mhz", "DeviceGetMaxClockInfo", "clocks.max.sm", arguments=(1,)),
+    _Fact("clock_limit_mhz", "DeviceGetApplicationsClock", "clocks.applications.graphics", arguments=(0,)),
+    _Fact("memory_clock_max_mhz", "DeviceGetMaxClockInfo", "clocks.max.memory", arguments=(2,)),
+    _Fact("pcie_generation", "DeviceGetCurrPcieLinkGeneration", "pcie.link.gen.current"),
+    _Fact("pcie_generation_max", "DeviceGetMaxPcieLinkGeneration", "pcie.link.gen.max"),
+    _Fact("pcie_width", "DeviceGetCurrPcieLinkWidth", "pcie.link.width.current"),
+    _Fact("pcie_width_max", "DeviceGetMaxPcieLinkWidth", "pcie.link.width.max"),
+    _Fact("compute_mode", "DeviceGetComputeMode", "compute_mode", _COMPUTE_MODES.get),
+    _Fact("ecc", "DeviceGetEccMode", "ecc.mode.current", _first),
+    _Fact("persistence", "DeviceGetPersistenceMode", "persistence_mode", bool),
+    _Fact("mig", "DeviceGetMigMode", "mig.mode.current", _first),
+)
+
+
+_CAPABILITY = _Fact(
+    "capability",
+    "DeviceGetCudaComputeCapability",
+    "compute_cap",
+    lambda parts: "".join(map(str, parts)),
+    parse=lambda text: text.replace(".", ""),
+)
+_FREE = _Fact("free", "DeviceGetMemoryInfo", "memory.free", lambda memory: memory.free, parse=_mebibytes)
+_CELSIUS = _Fact("celsius", "DeviceGetTemperature", "temperature.gpu", arguments=(0,), parse=_number)
+_REASONS = _Fact("reasons", "DeviceGetCurrentClocksEventReasons", "clocks_throttle_reasons.active", parse=_mask)
+_STATE = (
+    _NAME,
+    _Fact("busy_percent", "DeviceGetUtilizationRates", "utilization.gpu", lambda rates: rates.gpu, parse=_number),
+    _CELSIUS,
+    _REASONS,
+)
+SHOWN = (
+    _Fact("w", "DeviceGetPowerUsage", "power.draw", _watts, parse=_number),
+    _Fact("mhz", "DeviceGetClockInfo", "clocks.sm", arguments=(1,), parse=_number),
+    replace(_CELSIUS, key="c"),
+    _Fact("bytes", "DeviceGetMemoryInfo", "memory.used", lambda memory: memory.used, parse=_mebibytes),
+)
+"""What a GPU shows at a time."""
+_CAPPED = replace(_REASONS, key="capped", read=lambda reasons: 100 * bool(reasons & POWER_CAPPED))
 
 
 def devices() -> list[dict[str, Any]]:
     """Return name, memory, driver and power limit of every GPU: with these equal, two machines' GPUs are alike."""
-    library = nvml()
-    if library is None:
-        rows = nvidia_rows(f"--query-gpu=name,memory.total,driver_version,{_POWER.field}")
-        return [
-            _device(row[0], int(row[1]) * _MIB if row[1].isdigit() else None, row[2], _cell(row[3]))
-            for row in rows
-            if len(row) == 4
-        ]
-    driver = library.ask("SystemGetDriverVersion")
-    return [
-        _device(
-            library.ask("DeviceGetName", gpu),
-            getattr(library.ask("DeviceGetMemoryInfo", gpu), "total", None),
-            driver,
-            _setting(library, gpu, _POWER),
-        )
-        for gpu in library.gpus
-    ]
-
-
-def _device(name: str, memory_bytes: int | None, driver: str, watts: object) -> dict[str, Any]:
-    limit = float(watts) if isinstance(watts, int | float) else None
-    return {"name": name, "memory_bytes": memory_bytes, "driver": driver, _POWER.key: limit}
+    return _of_all(_DEVICE)
 
 
 def settings() -> list[dict[str, Any]]:
@@ -128,25 +188,15 @@ def settings() -> list[dict[str, Any]]:
     By NVML also `memory_bandwidth` in bytes a second by clock and bus width, `nvlinks` that are up, and `peer_access`:
     the numbers of the GPUs whose memory it reads directly.
     """
-    library = nvml()
-    if library is None:
-        rows = nvidia_rows(f"--query-gpu={','.join(setting.field for setting in _SETTINGS)}")
-        rows = [row for row in rows if len(row) == len(_SETTINGS)]
-        given: list[dict[str, Any]] = [{s.key: _cell(cell) for s, cell in zip(_SETTINGS, row, strict=True)}
-                                       for row in rows]  # fmt: skip
-    else:
-        given = [{s.key: _setting(library, gpu, s) for s in _SETTINGS} | _links(library, gpu) for gpu in library.gpus]
-        for one, other in combinations(range(len(library.gpus)), 2):
-            pair = library.gpus[one], library.gpus[other]
-            if library.ask("DeviceGetP2PStatus", *pair, _ACCESSIBLE) == _ACCESSIBLE:
-                given[one].setdefault("peer_access", []).append(other)
-                given[other].setdefault("peer_access", []).append(one)
-    return [{key: value for key, value in gpu.items() if value is not None} for gpu in given]
-
-
-def _setting(library: Nvml, gpu: object, setting: _Setting) -> Any:  # noqa: ANN401 - a number, a switch or a word
-    value = library.ask(setting.getter, gpu, *setting.arguments)
-    return None if value is None else setting.read(value)
+    rows, library = _of_all(_SETTINGS), nvml()
+    if library is not None:
+        for row, gpu in zip(rows, library.gpus, strict=True):
+            row.update(_links(library, gpu))
+        for (index, gpu), (peer_index, peer) in combinations(enumerate(library.gpus), 2):
+            if library.ask("DeviceGetP2PStatus", gpu, peer, _ACCESSIBLE) == _ACCESSIBLE:
+                rows[index].setdefault("peer_access", []).append(peer_index)
+                rows[peer_index].setdefault("peer_access", []).append(index)
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
 
 def _links(library: Nvml, gpu: object) -> dict[str, Any]:
@@ -159,26 +209,9 @@ def _links(library: Nvml, gpu: object) -> dict[str, Any]:
     }
 
 
-def _cell(text: str) -> float | bool | str | None:
-    """Return what a cell of nvidia-smi says; `None` for `[N/A]` and the like."""
-    if text.startswith("[") or text == "N/A":
-        return None
-    if text in ("Enabled", "Disabled"):
-        return text == "Enabled"
-    try:
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        return text
-
-
 def compute_capabilities() -> list[str]:
     """Return what code of each kind of GPU here is compiled for, such as `90` for 9.0."""
-    library = nvml()
-    if library is None:
-        versions: list[Sequence[object]] = [row[0].split(".") for row in nvidia_rows("--query-gpu=compute_cap")]
-    else:
-        versions = [library.ask("DeviceGetCudaComputeCapability", gpu) or () for gpu in library.gpus]
-    named = ("".join(map(str, version)) for version in versions if len(version) == 2)
+    named = (gpu["capability"] or "" for gpu in _of_all((_CAPABILITY,)))
     return list(dict.fromkeys(name for name in named if name.isdigit()))
 
 
@@ -189,44 +222,13 @@ class GpuState:
     name: str
     busy_percent: int | None
     celsius: int | None
-    reasons: int
-    """Bits of why its clocks are lowered; 0 where it is not reported."""
+    reasons: int | None
+    """Bits of why its clocks are lowered."""
 
 
 def states() -> list[GpuState]:
     """Return what every GPU does right now."""
-    library = nvml()
-    if library is not None:
-        return [
-            GpuState(
-                library.ask("DeviceGetName", gpu),
-                getattr(library.ask("DeviceGetUtilizationRates", gpu), "gpu", None),
-                library.ask("DeviceGetTemperature", gpu, 0),
-                _reasons(library, gpu),
-            )
-            for gpu in library.gpus
-        ]
-    rows = nvidia_rows("--query-gpu=name,utilization.gpu,temperature.gpu,clocks_throttle_reasons.active")
-    return [
-        GpuState(name, _count(busy), _count(celsius), _mask(mask))
-        for name, busy, celsius, mask in (row for row in rows if len(row) == 4)
-    ]
-
-
-def _reasons(library: Nvml, gpu: object) -> int:
-    reasons = library.ask("DeviceGetCurrentClocksEventReasons", gpu)
-    return reasons if reasons is not None else library.ask("DeviceGetCurrentClocksThrottleReasons", gpu) or 0
-
-
-def _count(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
-
-
-def _mask(text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError:
-        return 0
+    return [GpuState(**gpu) for gpu in _of_all(_STATE)]
 
 
 def process_bytes() -> dict[int, int]:
@@ -249,11 +251,7 @@ def process_bytes() -> dict[int, int]:
 
 def free_memory() -> list[int]:
     """Return the free bytes of every GPU that reports them."""
-    library = nvml()
-    if library is None:
-        return [int(row[0]) * _MIB for row in nvidia_rows("--query-gpu=memory.free") if row[0].isdigit()]
-    reports = [library.ask("DeviceGetMemoryInfo", gpu) for gpu in library.gpus]
-    return [report.free for report in reports if report is not None]
+    return [gpu["free"] for gpu in _of_all((_FREE,)) if gpu["free"] is not None]
 
 
 class NvmlPower:
@@ -281,18 +279,11 @@ class NvmlPower:
     @property
     def latest(self) -> dict[str, Mapping[str, float]]:
         """What each GPU shows now: `w`, `mhz`, `c`, `bytes`, and `capped`, 100 at its power limit and else 0."""
-        shown: dict[str, Mapping[str, float]] = {}
-        for number, gpu in enumerate(self._library.gpus):
-            milliwatts = self._library.ask("DeviceGetPowerUsage", gpu)
-            reading = {
-                "w": None if milliwatts is None else milliwatts / 1e3,
-                "mhz": self._library.ask("DeviceGetClockInfo", gpu, 1),
-                "c": self._library.ask("DeviceGetTemperature", gpu, 0),
-                "bytes": getattr(self._library.ask("DeviceGetMemoryInfo", gpu), "used", None),
-                "capped": 100.0 * bool(_reasons(self._library, gpu) & POWER_CAPPED),
-            }
-            shown[str(number)] = {key: float(value) for key, value in reading.items() if value is not None}
-        return shown
+        shown = [self._library.facts((*SHOWN, _CAPPED), gpu) for gpu in self._library.gpus]
+        return {
+            str(number): {key: float(value) for key, value in reading.items() if value is not None}
+            for number, reading in enumerate(shown)
+        }
 
     def _millijoules(self) -> list[int | None]:
         return [self._library.ask("DeviceGetTotalEnergyConsumption", gpu) for gpu in self._library.gpus]

@@ -134,6 +134,11 @@ def test_energy_is_the_counters_rise_and_sensors_are_read_in_this_process(monkey
     }  # fmt: skip
     library.answers["nvmlDeviceGetCurrentClocksEventReasons"] = 4
     assert meter.sensors()["gpu_capped"] == 100
+    library.answers["nvmlDeviceGetCurrentClocksEventReasons"] = "!NVMLError_NotSupported"
+    library.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = 4
+    assert meter.sensors()["gpu_capped"] == 100, "as older drivers call it"
+    library.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = "!NVMLError_NotSupported"
+    assert "gpu_capped" not in meter.sensors(), "not reported is not 0"
     assert meter.stop().joules == {"gpu": 424.0}
 
 
