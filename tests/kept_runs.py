@@ -1,4 +1,4 @@
-"""The project's runs as files: the four that the repository keeps, and the others, packed below tests/oracle/runs/.
+"""The project's runs as files: the six that the repository keeps, and the others, packed below tests/oracle/runs/.
 
 A run left the repository (benchmarks/restore_runs.py brings it back with its logs and report) but is still read by the
 tests, since each has a shape of its own: two targets and five drafts, synthetic acceptance, other engines, a baseline
@@ -21,6 +21,8 @@ IN_THE_TREE = (
     "padded-cuda/20261127-204443-ee1d",
     "qwen2.5-coder/20261122-191218-f263",
     "qwen2.5-coder-bf16/20261125-232328-f38a",
+    "vllm-gpu/20261126-203918-4fb8",
+    "vllm-gpu-hybrid/20261126-204039-5681",
     "vllm-hybrid/20261121-180606-c5c1",
 )
 ROOT = Path(mkdtemp(prefix="benchctl-kept-"))

@@ -16,7 +16,7 @@ from pydantic import Field
 from benchctl.analysis.result import Result
 from benchctl.data.cell import AttestationRecord, Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
-from benchctl.recipes.adapters import SYNTHETIC, batch_invariance, reads_prompt_in_round
+from benchctl.recipes.adapters import SYNTHETIC, batch_invariance, reads_prompt_in_round, reserves_device
 from benchctl.recipes.speculation import takes_draft
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class Resources(Result):
     resident_bytes: int | None
     """The most that an engine of this arm had in memory."""
     device_bytes: int | None
+    device_reserved: bool = False
+    """Whether that is what the engine reserves at its start, whatever the arm needs."""
     device_untold: bool = False
     """Whether the engine was asked to run on a GPU whose driver does not tell what it took there."""
     memory_left: int | None = None
@@ -211,6 +213,7 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
         told_by=kinds if tokens else [],
         resident_bytes=resident,
         device_bytes=device,
+        device_reserved=device is not None and reserves_device(manifest.engine.kind),
         memory_left=_left(manifest.machine.get("memory_bytes"), resident),
         device_left=_left(gpus[0].get("memory_bytes"), device) if len(gpus) == 1 else None,
         device_untold=_on_device(manifest, arm) and any(memory.device is None for memory in memories),

@@ -218,9 +218,10 @@ def _felt(analysis: Analysis, first: Mapping[str, float | None], baseline: str, 
     resources = {used.arm: used for used in analysis.resources}
     of_arm, of_baseline = resources.get(row.arm), resources.get(baseline)
     on_device = any(used.device_bytes for used in analysis.resources)
+    needed = None if of_arm is None or of_arm.device_reserved else of_arm
     size, alone = (
         None if used is None else used.device_bytes if on_device else used.resident_bytes
-        for used in (of_arm, of_baseline)
+        for used in (needed, of_baseline)
     )
     return Felt(
         arm=row.arm,
@@ -228,7 +229,7 @@ def _felt(analysis: Analysis, first: Mapping[str, float | None], baseline: str, 
         first_token=row.ttft_ratio,
         answer_s=None if alone_s is None or with_arm_s is None else (alone_s, with_arm_s),
         memory_added=None if size is None or alone is None else size - alone,
-        memory_left=None if of_arm is None else of_arm.device_left if on_device else of_arm.memory_left,
+        memory_left=None if needed is None else needed.device_left if on_device else needed.memory_left,
         on_device=on_device,
         energy=None if of_arm is None else of_arm.against_baseline,
         energy_of=[] if of_arm is None else of_arm.told_by,

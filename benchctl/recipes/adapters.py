@@ -130,6 +130,8 @@ class Adapter:
     remembers: frozenset[str] = frozenset()
     """Types of speculation, as recipes write them, in lower case, that draft from the output of earlier requests of the
     same process."""
+    reserves_device: bool = False
+    """Whether a process takes a share of a GPU's memory at its start, whatever its models need."""
     repeats: bool = False
     """Whether a process answers the same request alike to the last bit whatever it was asked before: one at a time,
     greedy, without a cache, drafted alike."""
@@ -269,6 +271,12 @@ def batch_invariance(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> 
     """Return the setting by which an engine promises a token the same numbers in any batch; `None` where none does."""
     adapter = registered().adapters.get(kind)
     return None if adapter is None or adapter.batch_invariant is None else adapter.batch_invariant(argv, env)
+
+
+def reserves_device(kind: str) -> bool:
+    """Whether an engine takes a share of a GPU's memory at its start, whatever its models need."""
+    adapter = registered().adapters.get(kind)
+    return adapter is not None and adapter.reserves_device
 
 
 def reads_prompt_in_round(kind: str, types: Sequence[str]) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def rows(run: RunData, analysis: Analysis) -> str:
     """Return a Markdown table with a row an arm that speculates, in the order of the recipe."""
     manifest = run.manifest
-    memory = {row.arm: row.device_bytes or row.resident_bytes for row in analysis.resources}
+    memory = {row.arm: row.device_bytes or row.resident_bytes for row in analysis.resources if not row.device_reserved}
     prefill = {row.arm: row.prompt_tok_per_sec_median for row in analysis.throughput if row.task == ALL_TASKS}
     recipe: Mapping[str, Any] = manifest.recipe if manifest else {}
 

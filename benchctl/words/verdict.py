@@ -53,7 +53,7 @@ def conclusion(analysis: Analysis, verdict: Verdict) -> str:
     if verdict.not_shown:
         names = " and ".join(verdict.not_shown)
         parts.append(f"Not verified: the endpoint does not show whether it speculated ({names}).")
-    parts.append(_output(lossless))
+    parts.append(output(lossless))
     if verdict.selected:
         arms = f"It is the fastest of {verdict.selected_of} arms, so its value is selected"
         parts.append(f"{arms}: expect somewhat less of a new run.")
@@ -96,8 +96,8 @@ def contrary(pooled: float | None, median: float | None) -> str | None:
     return f"the median prompt loses ({ratio}), but the prompts that gain save more time than the others cost."
 
 
-def _output(lossless: Losslessness) -> str:
-    """Return the verdict on the output."""
+def output(lossless: Losslessness) -> str:
+    """Return the verdict on an arm's output, with its reason."""
     if lossless.verdict == "identical":
         prompts = len(lossless.comparisons)
         return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."

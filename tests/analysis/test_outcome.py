@@ -173,6 +173,16 @@ def test_after_damage_no_speed_is_praised_and_nothing_is_ordered_twice(screen_of
     assert screen.count("quiet") == 1
 
 
+def test_memory_that_an_engine_reserves_is_no_cost_of_an_arm(screen_of: Callable[[str], str]) -> None:
+    """vLLM held 73 GiB of an H100 for a model of 7 MB, with drafts and without: "GPU memory as before"."""
+    screen = screen_of("vllm-gpu/20261126-203918-4fb8")
+    assert "Costs of ngram (measured): whole request 0.89× as fast" in screen and "memory" not in screen
+    used = analyse_run(open_run(REPOSITORY / "results/vllm-gpu/20261126-203918-4fb8")).resources
+    assert all(row.device_reserved and row.device_bytes == 78_754_349_056 for row in used), (
+        "it was measured all the same"
+    )
+
+
 def test_a_speed_up_that_unequal_answers_change_is_said_over_equal_ones() -> None:
     run = analyse_run(open_run(REPOSITORY / "results/vllm-hybrid/20261121-180606-c5c1"))
     assert words.gain(run, "ngram").endswith("; 1.13× over answers of equal length")

@@ -31,6 +31,7 @@ SLOW = [
     "self-speculation-sequential/",
     "qwen2.5-coder-vllm-float32/",
     "vllm-control/",
+    "vllm-gpu-hybrid/",
     "assisted-universal/",
 ]
 EVERY_ARM = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_missing",

@@ -14,9 +14,11 @@ from benchctl.analysis.decision_results import Verdict
 from benchctl.analysis.result import Fact
 from benchctl.analysis.results import Analysis
 from benchctl.data.manifest import RunStatus
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, open_run
+from benchctl.lossless.judge.run import analyse_run
 from benchctl.reports.write import render_files
 from benchctl.words.verdict import conclusion, explanation
+from tests.kept_runs import ROOT
 from tests.reports.handmade import ARMS, build_analysis, build_manifest
 from tests.reports.page_text import PageText
 
@@ -195,3 +197,11 @@ def test_figures_are_images(run_data: RunData, analysis: Analysis) -> None:
         svg = ElementTree.fromstring(files[f"figures/{name}.svg"])
         assert svg.tag.endswith("svg")
         assert b"<dc:date>" not in files[f"figures/{name}.svg"]
+
+
+def test_markdown_says_why_an_output_is_undetermined() -> None:
+    """The page has it below each arm; the same in Markdown said "undetermined" and no more."""
+    run = open_run(ROOT / "results/vllm-gpu-hybrid/20261126-204039-5681")
+    text = render_files(run, analyse_run(run), figures=False)["report.md"].decode()
+    assert "undetermined: 1 of 12 prompts got another answer than from the target alone" in text
+    assert "was measured at 479 prefixes; 1,000 are needed." in text

@@ -50,6 +50,15 @@ def test_a_card_is_named_with_its_power_limit_and_links() -> None:
     )
 
 
+def test_settings_that_change_the_speed_of_every_arm_stand_beside_the_engine() -> None:
+    eager, padded = (dict(provenance.glance(read_manifest(ROOT / "results" / run)))["engine"] for run in (
+        "vllm-gpu/20261126-203918-4fb8",
+        "padded-cuda/20261127-204443-ee1d",
+    ))  # fmt: skip
+    assert eager == "vLLM 0.32.0 on cuda, in bfloat16, with --enforce-eager"
+    assert str(padded).endswith("commit 0c1e570)"), "it sets none"
+
+
 def test_a_command_survives_the_shell() -> None:
     argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
     arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])

@@ -72,6 +72,7 @@ ADAPTER = Adapter(
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty"}),
     cache_types=CACHE_TYPES,
     cache_type_options=("--kv-cache-dtype",),
+    reserves_device=True,
     remembers=frozenset({"ngram", "ngram-simple"}),  # its n-gram store is shared by all requests of a process
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),
 )

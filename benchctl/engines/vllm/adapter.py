@@ -108,6 +108,7 @@ ADAPTER = Adapter(
     sampling=frozenset({"repeat_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "grammar"}),
     cache_types=CACHE_TYPES,
     cache_type_options=("--kv-cache-dtype",),
+    reserves_device=True,
     remembers=frozenset({"suffix"}),  # its tree is shared by all requests, where the recipe lets it keep any
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),
 )

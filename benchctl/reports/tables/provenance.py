@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -58,9 +59,18 @@ def glance(manifest: Manifest) -> list[Fact]:
     return [
         *(("target", line) for line in _models(setup.target for setup in setups)),
         *(("draft", line) for line in _models(setup.draft for setup in setups if setup.draft is not None)),
-        *(("engine", line) for line in _engines(manifest)),
+        *(("engine", f"{line}{_settings(manifest)}") for line in _engines(manifest)),
         ("hardware", hardware(manifest)),
     ]
+
+
+def _settings(manifest: Manifest) -> str:
+    """Return the precision and the engine's own options that the recipe sets for all arms, as the end of a line."""
+    if any(axis.startswith("engine.") for setup in manifest.setups for axis in setup.axes):
+        return ""
+    engine = manifest.recipe.get("engine") or {}
+    dtype, args = engine.get("dtype"), engine.get("args")
+    return f"{f', in {dtype}' if dtype not in (None, 'auto') else ''}{f', with {shlex.join(args)}' if args else ''}"
 
 
 def hardware(manifest: Manifest) -> str:

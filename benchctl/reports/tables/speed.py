@@ -191,7 +191,11 @@ def resources(analysis: Analysis) -> Table[Resources]:
         numeric("Peak memory", "resident_bytes", numbers.size).means(
             "resident set of all engine processes; mapped model files included."
         ),
-        numeric("on the GPU", "device_bytes", numbers.size, optional=True),
+        numeric("on the GPU", "device_bytes", numbers.size, optional=True).means(
+            "reserved by the engine at its start, whatever the arm needs."
+            if any(row.device_reserved for row in rows)
+            else ""
+        ),
         numeric("in swap", lambda row: row.swapped_bytes or None, numbers.size, key="swapped_bytes", optional=True),
         numeric("Checkpoint", "checkpoint_bytes", numbers.size, optional=True).means(
             "saved recurrent state of a sequence, target and draft, from the engine's log."
