@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def explain(
     run: options.LatestRun = None,
     results: options.Results = Path("results"),
-    baseline: options.Baseline = None,
     offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,
     count: options.Count = 3,
     tokens: Annotated[int, typer.Option(min=8, metavar="N", help="Longest answer, in tokens.")] = 48,
@@ -57,7 +56,7 @@ def explain(
                 trusted=trust_recipe,
             )
         data = open_run(path)
-    analysis = analyse_run(data, baseline=baseline)
+    analysis = analyse_run(data)
     if as_json:
         document = {
             "run": str(data.folder),

@@ -13,7 +13,6 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.options import (
-    Baseline,
     EngineBinary,
     JsonForTables,
     ModelsDir,
@@ -48,7 +47,6 @@ def verify_sampling(
         ),
     ] = None,
     results: Results = Path("results"),
-    baseline: Baseline = None,
     arm: OnlyArms = None,
     seeds: Annotated[int, typer.Option(min=2, metavar="N", help="Answers per prompt and arm.")] = USUAL.seeds,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts, from the tasks in turn.")] = USUAL.prompts,
@@ -57,7 +55,6 @@ def verify_sampling(
         float | None, typer.Option(min=0.01, max=10, metavar="T", show_default="the recipe's, or 0.8")
     ] = USUAL.temperature,
     level: Annotated[float, typer.Option(min=0.0001, max=0.05, metavar="P", help="Family-wise.")] = USUAL.level,
-    score: Annotated[bool, typer.Option(help="Score tokens on the target.")] = True,
     offline: Annotated[bool, typer.Option("--offline", help="Judge the stored check again.")] = False,
     engine_binary: EngineBinary = None,
     models_dir: ModelsDir = None,
@@ -81,22 +78,21 @@ def verify_sampling(
     from benchctl.measurement.run import signals_interrupt
 
     plan = CheckPlan(seeds, count, tokens, temperature, level)
-    if offline and (plan != USUAL or arm or baseline):
+    if offline and (plan != USUAL or arm):
         message = "A stored check is judged with its own settings."
         raise UsageError(message, where="--offline", fix="Leave out the other options.")
     if offline:
         folder = _stored(target, results)
     else:
         run, context = _subject(target, results, trusted=trust_recipe)
-        recipe = sampled_recipe(context.recipe, plan, baseline, arm or ())
+        recipe = sampled_recipe(context.recipe, plan, arm or ())
         progress = RunProgress(Console(stderr=True, quiet=quiet or as_json))
         with signals_interrupt():
             recorded = None if run is None or run.manifest is None or engine_binary else recorded_engines(run.manifest)
             prepared = context.prepare(engine_binary, models_dir, progress.note, recipe, recorded)
             parent = results / recipe.name if run is None else run.folder
             folder = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
-            if score:
-                _score(folder, prepared, progress, quiet=quiet or as_json)
+            _score(folder, prepared, progress, quiet=quiet or as_json)
     check = open_check(folder)
     result = sampling_verdict(check)
     if as_json:

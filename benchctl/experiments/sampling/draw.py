@@ -47,7 +47,7 @@ ALONE = {"of": None, "concurrency": 1, "rate": None, "temperature": None, "conte
 """An arm's keys where it answers a request at a time, whatever the recipe's conditions are."""
 
 
-def sampled_recipe(recipe: Recipe, plan: CheckPlan, baseline: str | None = None, arms: Sequence[str] = ()) -> Recipe:
+def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) -> Recipe:
     """Return the recipe as the check runs it: sampled, short answers, the baseline first; `arms` limits the others.
 
     Of a recipe with several conditions the arms of the first, a request at a time. A greedy recipe's top-k of 1 would
@@ -59,7 +59,7 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, baseline: str | None = None,
     changes = {"temperature": USUAL_TEMPERATURE, "top_k": 0, "top_p": 1.0} if greedy else {}
     changes |= {"max_tokens": plan.tokens, "ignore_eos": False}
     changes |= {"temperature": plan.temperature} if plan.temperature else {}
-    compared = [arm.model_copy(update=ALONE) for arm in _compared(recipe, baseline or recipe.baseline, arms)]
+    compared = [arm.model_copy(update=ALONE) for arm in _compared(recipe, arms)]
     return recipe.model_copy(
         update={
             "sampling": sampling.model_copy(update=changes),
@@ -71,29 +71,19 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, baseline: str | None = None,
     )
 
 
-def _compared(recipe: Recipe, baseline: str, chosen: Sequence[str]) -> list[Arm]:
+def _compared(recipe: Recipe, chosen: Sequence[str]) -> list[Arm]:
     """Return the baseline and the arms that are comparable with it, of those that were chosen. Raises UsageError."""
     arms = {arm.name: arm for arm in recipe.arms}
-    first = _known(arms, baseline, "--baseline")
-    if first.speculation is not None:
-        raise UsageError(
-            f"{baseline} speculates, so it does not show how the target alone samples.",
-            where="baseline",
-            fix="Choose an arm without speculation.",
-        )
+    first = arms[recipe.baseline]
     group = recipe.group_of(first)
-    comparable = {name: arm for name, arm in arms.items() if name != baseline and recipe.group_of(arm) == group}
+    comparable = {name: arm for name, arm in arms.items() if arm is not first and recipe.group_of(arm) == group}
     if not comparable:
         raise UsageError("There is only the baseline, so there is nothing to compare.", where=recipe.name)
     for name in chosen:
-        _known(comparable, name, "--arm")
+        if name not in comparable:
+            fix = f"The arms are: {', '.join(comparable)}."
+            raise UsageError(f"There is no arm {name!r}.", where="--arm", fix=fix)
     return [first, *(arm for arm in comparable.values() if not chosen or arm.name in chosen)]
-
-
-def _known(arms: dict[str, Arm], name: str, option: str) -> Arm:
-    if name not in arms:
-        raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(arms)}.")
-    return arms[name]
 
 
 def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> list[Request]:

@@ -58,7 +58,6 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("small.yaml", "--arm", "spek"), "The arms are: spec"),
-        (("small.yaml", "--baseline", "spec"), "speculates, so"),
         (("nowhere",), "nowhere"),
         ((), "no run yet"),
         (("--offline",), "no run yet"),
