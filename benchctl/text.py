@@ -63,6 +63,11 @@ def plural(count: int, word: str, words: str | None = None) -> str:
     return word if count == 1 else words or f"{word}s"
 
 
+def counted(number: int, word: str) -> str:
+    """Return a number with its word: `1 prompt`, `1,200 prompts`."""
+    return f"{number:,} {plural(number, word)}"
+
+
 def percent(share: float, doubt: str | None = None) -> str:
     """A share of a whole, for tables and sentences alike: `77.0 %`; with a doubt `77.0 % (unchecked)`."""
     return f"{100 * share:.1f} %" + (f" ({doubt})" if doubt else "")

@@ -13,7 +13,7 @@ from benchctl.lossless.score.session import Verified
 from benchctl.reports.json_output import print_json
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, validity, verdict_counts
 from benchctl.reports.terminal import STYLES, Printout
-from benchctl.text import one_line, plural
+from benchctl.text import counted, one_line, plural
 from benchctl.words import sweep as sweep_words
 from benchctl.words.asked import asked_sentence
 from benchctl.words.experiment import sentence as experiment_sentence
@@ -55,8 +55,8 @@ def print_tables(run: RunData, verified: Verified, asked: Asked | None = None) -
     baselines = {each_frame.arms[each_frame.baseline] for each_frame in verified.outputs.frames}
     against = frame.arms[frame.baseline] if len(baselines) == 1 else "the baseline of its condition"
     prompts, blocks, later = int((~frame.further).sum()), frame.run_blocks, int(frame.further.sum())
-    counts = f"{prompts:,} {plural(prompts, 'prompt')}, {blocks:,} {plural(blocks, 'block')}"
-    counts += f", {later:,} {plural(later, 'prompt')} asked afterwards" if later else ""
+    counts = f"{counted(prompts, 'prompt')}, {counted(blocks, 'block')}"
+    counts += f", {counted(later, 'prompt')} asked afterwards" if later else ""
     out.say(f"{plural(len(run.names) or 1, 'Run')} {run.name}: every arm against {against}, {counts}")
     if asked is not None:
         out.say(asked_sentence(asked))

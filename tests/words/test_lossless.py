@@ -11,6 +11,7 @@ import pytest
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, DetectionPower, because
 from benchctl.analysis.output_results import Comparison, Losslessness
+from benchctl.words import divergence, unscored
 from benchctl.words import lossless as words
 
 ROOM = Path(__file__).parents[2] / "benchctl" / "lossless"
@@ -21,7 +22,7 @@ PER_CALL = {"flawed", "unstable", "few-prefixes", "no-noise", "few", "unchanged"
 
 def codes_with_words() -> set[str]:
     """Return every code that has words."""
-    return {*words.PROMPTS, *words.UNSCORED, *words.ARMS, *words._ARMS, *words._DIVERGENCES, *PER_CALL}
+    return {*divergence.PROMPTS, *unscored.UNSCORED, *words.ARMS, *words._ARMS, *divergence._DIVERGENCES, *PER_CALL}
 
 
 def test_every_code_of_the_room_has_words_and_none_is_left_over() -> None:
@@ -43,7 +44,7 @@ def test_every_code_of_the_room_has_words_and_none_is_left_over() -> None:
     assert codes_with_words() <= texts
 
 
-@pytest.mark.parametrize("table", [words.PROMPTS, words.UNSCORED, words.ARMS, words.NOISE_METHODS])
+@pytest.mark.parametrize("table", [divergence.PROMPTS, unscored.UNSCORED, words.ARMS, unscored.NOISE_METHODS])
 def test_sentences_have_no_place_for_what_is_not_given(table: dict[str, str]) -> None:
     for text in table.values():
         names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
@@ -146,6 +147,6 @@ NOISE: dict[str, Any] = {"unit": "token", "index": 7, "margin": 0.05, "margin_is
     ],
 )  # fmt: skip
 def test_a_divergence_is_described(code: str, values: dict[str, Any], text: str) -> None:
-    sentence = words.prompt_sentence(because(code, **NOISE | values))
+    sentence = divergence.prompt_sentence(because(code, **NOISE | values))
     assert sentence.startswith("The answer differs from token 7 on")
     assert text in sentence

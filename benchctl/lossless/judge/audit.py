@@ -26,7 +26,7 @@ from benchctl.lossless.judge.noise import (
 )
 from benchctl.lossless.judge.selection import Reach
 from benchctl.recipes.schema import STATED_NATS
-from benchctl.words.lossless import unscored
+from benchctl.words.unscored import unscored
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats

@@ -23,7 +23,7 @@ from benchctl.analysis.output_results import PromptClass
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.scores import SCORES, Position, Reading, TargetScores, of_part
 from benchctl.lossless.judge.noise import SMALL_MARGIN, Noise, noise_of
-from benchctl.words.lossless import noise_method, unscored
+from benchctl.words.unscored import noise_method, unscored
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData

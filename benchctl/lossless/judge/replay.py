@@ -23,7 +23,7 @@ from benchctl.analysis.scope import prompt_cache
 from benchctl.data.counts import drafted_in, from_prompt, steps_contradiction
 from benchctl.data.scores import Replays, sha256_steps
 from benchctl.lossless.judge.selection import Answer, answer_of
-from benchctl.words.lossless import unscored
+from benchctl.words.unscored import unscored
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import ConditionRun

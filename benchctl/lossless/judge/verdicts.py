@@ -48,7 +48,7 @@ from benchctl.lossless.judge.audit import PROPOSED, power_of_equality, stated_na
 from benchctl.lossless.judge.divergence import Evidence, judge_divergence
 from benchctl.lossless.judge.endings import Endings, endings_of
 from benchctl.lossless.judge.selection import key_of, proposed_share
-from benchctl.words.lossless import unscored
+from benchctl.words.unscored import unscored
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
