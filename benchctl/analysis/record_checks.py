@@ -275,7 +275,7 @@ def check_repetitions(frame: Frame) -> Iterator[Observation]:
     if loops:
         repeating = cases([f"{prompt}: {percent(shares[prompt])}" for prompt in loops])
         arm = frame.arms[frame.baseline]
-        yield observation("repeating-answers", arm, "repeating", repeating=repeating, answers=len(shares))
+        yield observation("repeating-answers", arm, "repeating", repeating=repeating, prompts=len(shares))
 
 
 def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Record]) -> Iterator[Observation]:

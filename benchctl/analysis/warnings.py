@@ -144,6 +144,7 @@ def check_drift(frame: Frame) -> Iterator[Observation]:
         change = float(after / before) - 1
         if abs(change) > worst:
             rates = {"before": float(before), "after": float(after), "percent": 100 * change}
-            worst, drift = abs(change), observation("drift", frame.cell_name(block, frame.baseline), "drift", **rates)
+            code = "rose" if change > 0 else "fell"
+            worst, drift = abs(change), observation("drift", frame.cell_name(block, frame.baseline), code, **rates)
     if drift:
         yield drift

@@ -197,13 +197,14 @@ def _show(searched_run: RunData, fresh: RunData | None, *, as_json: bool, quiet:
         return
     out = Printout()
     if fresh is None or analysis is None:
-        out.say("No setting drafted anything: no speculation wins.", "bold")
+        out.say("No setting drafted anything, so none can be faster than no speculation.", "bold")
         out.say(f"Search: {searched_run.folder}", whole=True)
         return
     print_summary(out.console, analysis, str(fresh.folder), fresh.manifest)
     out.say()
-    won = f"The winner is {winner}, confirmed on new data." if winner else "No setting is shown to win on new data."
-    out.say(f"{won} {len(searched)} settings were searched; the best was {tuning.chosen}.", "bold")
+    won = f"{winner} is faster, confirmed" if winner else "No setting is shown to be faster with a sound output"
+    best = f"Of {len(searched)} settings {tuning.chosen} was the fastest in the search."
+    out.say(f"{won} on new data. {best}", "bold")
     print_decision(out.console, analysis)
     out.say()
     out.say(f"Recipe: {fresh.folder / RECIPE}", whole=True)

@@ -179,7 +179,7 @@ def _print_issue(folder: Path, test: StressTest, results: Sequence[ScenarioResul
 def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) -> None:
     from benchctl.experiments.stress.judge import limit_of
     from benchctl.reports.terminal import Printout
-    from benchctl.words.stress import conclusion, scope, slower_in_use
+    from benchctl.words.stress import LEGEND, conclusion, scope, slower_in_use
 
     out = Printout()
     slots = f", {test.slots} slots" if test.slots else ""
@@ -188,7 +188,7 @@ def _print(folder: Path, test: StressTest, results: Sequence[ScenarioResult]) ->
     out.say()
     right = ("requests", "errors", "changed", "rejected", "cached", "at once", "accepted", "alone")
     out.rows(("arm", "scenario", "verdict", *right), [_row(result) for result in results], right=right)
-    out.say("Errors and changed prompts: arm / target alone.", "dim")
+    out.say(LEGEND, "dim")
     for result in results:
         out.say()
         out.say(f"{result.arm}: {result.verdict}", f"bold {COLOUR.get(result.verdict, 'yellow')}")

@@ -39,6 +39,8 @@ validator of its own."""
 _MOST_REFERENCES = 10_000
 """References that are followed for an answer; a schema can be written so that they double at every step."""
 _THOUGHT = "</think>"
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+("?)', re.DOTALL)
+"""A string of JSON; without its last quote it is not closed."""
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 """A call as the templates of Qwen, Hermes and others have it."""
 _NEGATED = re.compile(r"\\[DSW]|\[\^[^\]]*\\[dsw]")
@@ -97,6 +99,8 @@ class Rules(BaseModel):
             answer = text.rpartition(_THOUGHT)[2]
             kept = self._form(answer.strip())
             whole = () if kept.status != "invalid" or self.tools else (answer, text)
+            if self.answer_schema is not None and _THOUGHT in _without_strings(text):
+                whole = whole[:1]  # the text is no JSON, and its beginning may be nested too deeply to be read
             if any(self._form(unstripped).status == "valid" for unstripped in whole):
                 return Kept("valid")  # spaces at its ends, or the mark itself, are of the answer
         except (RecursionError, OverflowError):  # JSON that is nested too deeply, or has too long a number
@@ -266,6 +270,11 @@ def _arguments(value: object) -> object:
 def _parsed(text: str) -> object:
     """Parse JSON. Raises ValueError, also for NaN, RecursionError and OverflowError."""
     return json.loads(text, parse_constant=_refuse, parse_int=_integer)
+
+
+def _without_strings(text: str) -> str:
+    """Return a text without the strings that are closed in it."""
+    return _STRING.sub(lambda string: "" if string[1] else string[0], text)
 
 
 def _begins_json(text: str) -> bool:

@@ -25,10 +25,11 @@ def odd_character(
     """
     for match in (_ODD_IN_QUOTES if quoted else _ODD).finditer(text, start, end):
         odd = match[0]
+        before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
         if inside and odd in _QUOTES and start < match.start() and match.end() < end:
             continue
-        if not inside and "#" in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
-            continue  # in a comment
+        if not inside and ("#" in before or (odd[0] == "{" and _in_quotes(before))):
+            continue
         if odd in _DASHES and not (inside and match.start() == start + quoted):
             continue
         line = text.count("\n", 0, match.start()) + 1
@@ -43,3 +44,8 @@ def odd_character(
             return line, f"`{odd}` (column {column}) is a template's and is not filled in; write the value."
         return line, f"`{odd}` (column {column}) is not replaced; write the value, or begin a path with ~/."
     return None
+
+
+def _in_quotes(before: str) -> bool:
+    """Whether what follows a line's beginning stands between ordinary quotes."""
+    return any(before.count(mark) % 2 for mark in "\"'")

@@ -41,7 +41,7 @@ MOST_ARMS = 6
 """Arms with a row of their own, unless another number is asked for."""
 NOT_IDENTICAL = {
     "exact": "Exact: differs, and every token is what the target computes in the arm's own batches.",
-    "consistent with the target": "Consistent: differs only where the model itself is undecided.",
+    "consistent with the target": "Consistent: differs no more often and no further than rounding explains.",
 }
 """What two verdicts mean."""
 
@@ -213,6 +213,8 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     if analysis.accuracy:
         sentences.append(accuracy_words.sentence(analysis.accuracy))
     verdicts = {row.verdict.lossless for row in rows if row.verdict}
+    if len({analysis.compared[row.arm].baseline for row in rows if row.verdict}) > 1:
+        sentences.append("Output: against the arm's own baseline; baselines are not compared with each other.")
     sentences += [sentence for verdict, sentence in NOT_IDENTICAL.items() if verdict in verdicts]
     return " ".join(sentences)
 

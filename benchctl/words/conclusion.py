@@ -31,6 +31,14 @@ _MOST_NAMED = 3
 """Arms that the first sentence names."""
 
 _ONE_SLOWER = "The one setting tried is slower: "
+_NOTHING_ELSE = "nothing else was tried"
+_OUTPUTS = {
+    "identical": "Its output is identical to that of {alone}",
+    "exact": "Its output is exact: it differs from that of {alone} by rounding only",
+    "consistent with the target": "Its output is consistent with that of {alone}: it differs as rounding would make it",
+    "violation": "Its output is not that of {alone}",
+    "not judged": "Its output is not judged",
+}
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -50,10 +58,10 @@ def headline(analysis: Analysis) -> str:
 
 
 def _share(analysis: Analysis, arm: str, count: int) -> str:
-    """Return how many of an arm's answers are damaged; empty where it is the arm as a whole."""
+    """Return to how many prompts an arm's answers are damaged; empty where it is the arm as a whole."""
     row = analysis.losslessness_of(arm)
     compared = len(row.comparisons) if row else 0
-    return f" ({count} of {max(count, compared)} answers)" if count else ""
+    return f" ({count} of {max(count, compared)} prompts)" if count else ""
 
 
 def _no_conclusion(analysis: Analysis, damage: Collection[str]) -> str:
@@ -142,13 +150,16 @@ def these(prompts: int) -> str:
 
 def _output(analysis: Analysis, verdict: Verdict) -> str:
     """How far the output of a faster arm is the target's own, and of which other arms that is undetermined."""
-    if verdict.lossless != "undetermined":
-        return f"Its output is {verdict.lossless}."
+    baseline = analysis.compared[verdict.arm].baseline
+    target = next(row for row in find_outcome(analysis).targets if row.baseline == baseline)
+    alone = f"{outcome_words.target_name(target) if target.labels else 'the target'} alone"
+    if verdict.lossless in _OUTPUTS:
+        return f"{_OUTPUTS[verdict.lossless].format(alone=alone)}."
     judged = analysis.losslessness_of(verdict.arm)
     parts: list[str] = []
     if judged is not None and judged.comparisons:
         same = sum(comparison.outcome == "identical" for comparison in judged.comparisons)
-        parts.append(f"{same} of {len(judged.comparisons)} answers are identical")
+        parts.append(f"{same} of {len(judged.comparisons)} prompts get the answer of {alone}")
     if verdict.unviolated is not None:
         times = round(100 * verdict.unviolated)
         noticed = f"notice a fault {times} {plural(times, 'time')} in 100" if times else "miss almost any fault"
@@ -296,11 +307,12 @@ def _outputs(analysis: Analysis, verdicts: list[Verdict], *, counted: bool) -> s
     for verdict in verdicts:
         kinds.setdefault(verdict.lossless, []).append(verdict.arm)
     if kinds.keys() == {"identical"}:
-        return "Every answer of every arm is identical to the baseline's."
+        several = len({analysis.compared[verdict.arm].baseline for verdict in verdicts}) > 1
+        return f"Every answer of every arm is identical to {'its own' if several else 'the'} baseline's."
     counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
               for word, arms in kinds.items()
               if (counted or word == "violation") and not damaged_arms(analysis).keys() >= set(arms)]  # fmt: skip
-    return f"Output: {', '.join(counts)}." if counts else ""
+    return f"Output of the arms: {', '.join(counts)}." if counts else ""
 
 
 def faults(analysis: Analysis) -> list[tuple[str, str]]:
@@ -333,16 +345,20 @@ def sentences_of_sweep(analysis: Analysis) -> list[str]:
 def _groups(analysis: Analysis) -> Iterator[str]:
     """What speculation does for each target; those with a single arm, and a slower one, share a sentence."""
     damaged, slower = damaged_arms(analysis), dict[str, dict[str, str]]()
-    for target in find_outcome(analysis).targets:
+    targets = find_outcome(analysis).targets
+    for target in targets:
         of_target = [row for row in analysis.verdicts if analysis.compared[row.arm].baseline == target.baseline]
         sound = [row for row in of_target if row.arm not in damaged]
-        name = outcome_words.target_name(target) or f"{target.baseline}: "
+        name = outcome_words.target_name(target)
         sentences = _speculation(analysis, sound, brief=True).replace(" as without speculation", "")
         if sentences.startswith(_ONE_SLOWER):
             setting = analysis.compared[of_target[0].arm].of
-            slower.setdefault(setting, {})[name.removesuffix(": ")] = numbers.ratio(of_target[0].speedup)
+            slower.setdefault(setting, {})[name] = numbers.ratio(of_target[0].speedup)
             continue
         lowered = sentences.startswith(("Speculation ", "Both ", "All "))
-        yield f"{name}{sentences[:1].lower() if lowered else sentences[:1]}{sentences[1:]}"
+        yield f"{name}: {sentences[:1].lower() if lowered else sentences[:1]}{sentences[1:]}"
+    faster = dict.fromkeys(analysis.compared[arm].of for target in targets for arm in target.faster)
     for setting, ratios in slower.items():
-        yield f"{listed(ratios)}: {setting} is slower ({', '.join(ratios.values())}); nothing else was tried."
+        untried = [name for name in faster if name != setting]
+        rest = f"{listed(untried)} {plural(len(untried), 'was', 'were')} not tried" if untried else _NOTHING_ELSE
+        yield f"{listed(ratios)}: {setting} is slower ({', '.join(ratios.values())}); {rest}."

@@ -53,7 +53,7 @@ def noise_sentence(noise: NoiseFloor) -> str:
     """Return the numeric noise at a width, with its control."""
     floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
     control = f"it diverges from itself at {noise.null_divergences} of {noise.null_places:,} prefixes"
-    return f"Numeric noise of the target at width {noise.width}: {floor}; without speculation {control}."
+    return f"Numeric noise of the target at verify width {noise.width}: {floor}; without speculation {control}."
 
 
 def consistency_sentence(row: SelfConsistency) -> str:
@@ -200,8 +200,8 @@ def audit_sentence(audit: ArmAudit) -> str:
         f"{noise} explains {audit.expected or 0:.1f}"
     )
     if audit.violates:
-        return f"{scored}, but not {_unexplained(audit)}."
-    limit = f"at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %"
+        return f"{scored}. It does not explain {_unexplained(audit)}."
+    limit = f"the arm adds at most {audit.excess_limit or 0:.2g} divergences per 1,000 tokens, at 95 %"
     return f"{scored} (p = {_p_value(audit.p)}; {limit})."
 
 
@@ -210,19 +210,24 @@ def _unexplained(audit: ArmAudit) -> str:
     if audit.beyond:
         parts.append(f"{counted(audit.beyond, 'divergence')} at margins above {audit.floor or 0:.3g} nats")
     if audit.p_adjusted is not None and (audit.p_adjusted <= 0.005 or not parts):
-        parts.append(f"where and how often they are (p = {_p_value(audit.p)})")
+        parts.append(f"where and how often the arm diverges (p = {_p_value(audit.p)})")
     return ", nor ".join(parts)
 
 
 def power_sentence(audit: ArmAudit) -> str:
     """Return how likely a wrong engine would have been detected where no violation was, in a sentence."""
     stated = audit.stated
-    power = f"No violation found, power {100 * (0.0 if stated is None else stated.chance):.0f} %"
+    power = f"No violation found, and {_noticed('a fault', 0.0 if stated is None else stated.chance)} (power)"
     if audit.shows or stated is None:
         return f"{power}."
     if stated.prompts is None:
-        return f"{power}: too little, and how many prompts would be enough on this target is not known."
-    return f"{power}: too little, about {stated.prompts:,} prompts like these are needed."
+        return f"{power}: too seldom, and how many prompts would be enough on this target is not known."
+    return f"{power}: too seldom, about {stated.prompts:,} prompts like these are needed."
+
+
+def _noticed(fault: str, power: float) -> str:
+    """Return the power of a test as a part of a sentence."""
+    return f"{fault} would be noticed {100 * power:.0f} times in 100"
 
 
 def control_sentence(test: ControlTest) -> str:
@@ -232,8 +237,8 @@ def control_sentence(test: ControlTest) -> str:
         differ += f"; the baseline's own {test.repeated} answers vary at {test.varying}"
     if test.p is None:
         return (
-            f"{differ}. A violation cannot be told from rounding at the verify width: nothing in the run has that width"
-            " and is a control. Measure another arm of the same depth."
+            f"{differ}. A violation cannot be told from rounding: the run has no control of the same verify width. "
+            "Measure another arm of the same depth."
         )
     control = {
         "arm": f"against {test.control}, an arm of the same verify width",
@@ -244,8 +249,9 @@ def control_sentence(test: ControlTest) -> str:
     p = f"exact test by prompt {control}: {test.differing} of {test.tested} prompts, p = {test.p:.2g}"
     if test.violates:
         return f"{differ}, and noise does not explain it ({p})."
-    chance = f"power {100 * test.power:.0f} % if it changed one answer in four" if test.power is not None else ""
-    return f"{differ}. No violation found, {chance} ({p})."
+    one_in_four = "a fault that changes one answer in four"
+    chance = f", and {_noticed(one_in_four, test.power)}" if test.power is not None else ""
+    return f"{differ}. No violation found{chance} ({p})."
 
 
 def replayed_sentence(replay: ArmReplay) -> str:

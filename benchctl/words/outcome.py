@@ -92,8 +92,8 @@ def machine(outcome: Outcome, *, damaged: bool = False) -> str:
 
 
 def target_name(target: TargetOutcome) -> str:
-    """Return the labels of a target, for the start of a line; empty where there is one target."""
-    return f"{_labelled(target.labels)}: " if target.labels else ""
+    """Return the labels of a target, or the name of its baseline where it has none."""
+    return _labelled(target.labels) or target.baseline
 
 
 def _labelled(labels: Mapping[str, str]) -> str:
@@ -102,7 +102,7 @@ def _labelled(labels: Mapping[str, str]) -> str:
 
 
 def by_task(effects: list[TaskEffect]) -> str:
-    """Return on which tasks an arm is faster or slower: `1.78× on editing, not decided on chat and code`."""
+    """Return on which tasks an arm is faster or slower: `1.78× on editing, unclear on chat and code`."""
     clear = sorted((row for row in effects if row.speed != "undecided"), key=lambda row: -row.speedup)
     if len(clear) > _MOST_TASKS and len(clear) == len(effects):
         best, worst = clear[0], clear[-1]
@@ -111,7 +111,7 @@ def by_task(effects: list[TaskEffect]) -> str:
     undecided = [row.task for row in effects if row.speed == "undecided"]
     if parts and undecided:
         several = len(undecided) > _MOST_TASKS
-        parts.append(f"not decided on {f'{len(undecided)} other tasks' if several else listed(undecided)}")
+        parts.append(f"unclear on {f'{len(undecided)} other tasks' if several else listed(undecided)}")
     return ", ".join(parts)
 
 

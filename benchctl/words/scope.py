@@ -38,8 +38,8 @@ def scope_sentence(scope: Scope, identical: Losslessness | None = None) -> str:
     covered = f"Scope: {', '.join(parts)}."
     if identical is None or identical.differing_limit is None:
         return covered
-    limit = f"At most {100 * identical.differing_limit:.2g} % of new prompts like these get another answer"
-    return f"{covered} {limit} from an identical arm (95 %; {_power(identical)})."
+    limit = f"at most {100 * identical.differing_limit:.2g} % of new prompts like these get another answer"
+    return f"{covered} Where an arm is identical, {limit} (95 %; {_power(identical)})."
 
 
 def _power(identical: Losslessness) -> str:

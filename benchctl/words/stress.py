@@ -38,13 +38,18 @@ _LACKING = {
     "preempted": "no request was preempted, or the engine does not report it",
 }
 _INVALID = {
-    "schema": "does not follow its schema",
-    "stop string passed": "goes on past its stop string",
-    "ended before its stop string": "ends before its stop string",
-    "log probabilities": "lacks log probabilities of its tokens",
+    "schema": "broke the schema",
+    "stop string passed": "went on past the stop string",
+    "ended before its stop string": "ended before the stop string",
+    "log probabilities": "lacked log probabilities of tokens",
 }
 
 EXPECTED = "With greedy sampling a request gets the same answer, whatever else the server has done or does beside it."
+LEGEND = (
+    "Errors, changed (prompts with other answers when asked again): arm / target alone. Rejected: share of draft tokens. "
+    "Cached: prompt tokens. Alone: acceptance rate of first answers that no other overlapped; accepted: of the others."
+)
+"""What the columns of the table of scenarios mean."""
 START = "Start the server:"
 SEND = "Send these requests, each when the one before is answered; lines that end in & together:"
 _TITLES = {"fails": "requests fail", "violation": "wrong answers", "known fault": "invalid answers"}
@@ -80,7 +85,7 @@ def conclusion(verdict: str, scenario: str, values: Mapping[str, Any]) -> str:
     }
     sentences = parts[verdict](values)
     if verdict in ("violation", "fails", "undetermined") and values["exercised"]["lacking"]:
-        sentences.append(f"Not seen: {_lacking(values)}.")
+        sentences.append(f"Not exercised: {_lacking(values)}.")
     return f"{scenario}, {STATES[scenario]}: {' '.join(sentences)}"
 
 
@@ -100,7 +105,7 @@ def _invalid(values: Mapping[str, Any]) -> list[str]:
     codes = [item["code"] for item in values["invalid"]]
     counts = {code: codes.count(code) for code in codes}
     return [
-        f"{_INVALID[code]}: {count} {plural(count, 'answer')}, and the target's alone does not."
+        f"{count} {plural(count, 'answer')} of the arm {_INVALID[code]}, and the target's own did not."
         for code, count in counts.items()
     ]
 
@@ -126,15 +131,15 @@ def _violation(values: Mapping[str, Any]) -> list[str]:
 
 def _counts(values: Mapping[str, Any]) -> str:
     return (
-        f"Of {values['units']} prompts {values['arm_alone']} changed in the arm alone and {values['control_alone']} in "
-        f"the target alone (p {values['p']:.2g}, {values['adjusted']:.2g} adjusted)."
+        f"Of {values['units']} repeated prompts {values['arm_alone']} got different answers only from the arm and "
+        f"{values['control_alone']} only from the target (p {values['p']:.2g}, {values['adjusted']:.2g} adjusted)."
     )
 
 
 def _undetermined(values: Mapping[str, Any]) -> list[str]:
     return [
         _counts(values),
-        f"From {values['needed']} on that would be a violation: raise --budget.",
+        f"From {values['needed']} on, only from the arm, it would be a violation: raise --budget to ask more.",
         *_unscored(values),
     ]
 
@@ -150,14 +155,14 @@ def _stable(values: Mapping[str, Any]) -> list[str]:
     crowd = f", up to {exercised['most_at_once']} at a time" if exercised["most_at_once"] > 1 else ""
     longest = f", up to {exercised['longest']:,} tokens of prompt and answer" if exercised["longest"] else ""
     rejected = exercised["drafted"] - exercised["accepted"]
-    near = f" Near-ties moved by at most {largest:.2g} nats." if largest is not None else ""
+    near = f" It diverges at margins of at most {largest:.2g} nats." if largest is not None else ""
     noise = (
         "No more differences than in the target alone" if values["limit"] is None else "No difference beyond the noise"
     )
     return [
         f"{noise} in {exercised['requests']:,} requests and {values['units']} repeated prompts"
         f"{cached}{crowd}{longest}, {rejected:,} rejected draft tokens.{near} It would be a violation from "
-        f"{values['needed']} prompts on that changed in the arm alone.",
+        f"{values['needed']} prompts on with different answers only from the arm.",
         *_unscored(values),
     ]
 
@@ -179,15 +184,16 @@ def likeliest_listed(counts: Sequence[int]) -> str:
 
 def slower_in_use(arm: str, scenario: str, alone: float, here: float) -> str:
     """Return that drafts are accepted less often in a scenario than alone."""
-    return f"{arm} accepts {percent(here)} of its drafts {STATES[scenario]}, and {percent(alone)} alone."
+    return f"The acceptance rate of {arm} is {percent(here)} {STATES[scenario]}, and {percent(alone)} alone."
 
 
 def scope(scenarios: Iterable[str], noise: Mapping[str, float], limit: float | None, tokens: int) -> str:
     """Return what the verdicts are about, and what rounding is."""
     states = listed(f"{name} {nats:.2g}" for name, nats in noise.items())
     measured = (
-        f"Noise of the target alone, in nats over {tokens:,} tokens each: {states}; a violation from {limit:.2g} on."
+        f"Rounding moves a margin of the target alone by at most (nats, over {tokens:,} tokens each): {states}. A "
+        f"divergence at a margin above {limit:.2g} is a violation."
         if noise and limit is not None
         else "The noise of the target alone is not known, so single divergences are no evidence."
     )
-    return f"This is about {listed(scenarios)} only. {measured}"
+    return f"Nothing is said of scenarios other than {listed(scenarios)}. {measured}"

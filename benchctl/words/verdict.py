@@ -80,8 +80,8 @@ def _speed(analysis: Analysis, verdict: Verdict) -> str:
         return f"Within ±{at_most_percent(verdict.within or 0.0)} of the baseline: {measured}."
     if verdict.speed == "undecided":
         blocks = verdict.more_blocks or 0
-        needed = f"; about {blocks} more {plural(blocks, 'repetition')} would separate ±10 %" if blocks else ""
-        return f"Undecided: {measured}{needed}."
+        more = f"; about {blocks} more {plural(blocks, 'repetition')} would show a difference of 10 %"
+        return f"Undecided: {measured}{more if blocks else ''}."
     beyond = " For other prompts like these it is open." if open_for_others(verdict.like_these) else ""
     return f"{verdict.speed.capitalize()}: {measured}.{beyond}"
 

@@ -111,4 +111,4 @@ def test_answers_that_repeat_a_phrase_are_named(make_record: Any, make_manifest:
     (observed,) = check_repetitions(frame)
     assert (observed.id, observed.where) == ("repeating-answers", "baseline")
     (fact,) = observed.facts
-    assert fact.values == {"repeating": {"count": 1, "first": ["code/1: 60.0 %"]}, "answers": 2}
+    assert fact.values == {"repeating": {"count": 1, "first": ["code/1: 60.0 %"]}, "prompts": 2}

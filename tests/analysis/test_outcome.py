@@ -14,9 +14,10 @@ from benchctl.analysis.outcome import ANSWER_TOKENS, find_outcome, task_effects
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.reports.first_screen import decisive
 from benchctl.reports.run_summary import print_decision, print_run, print_summary
 from benchctl.words import outcome as words
-from benchctl.words.conclusion import headline, sentences_of_sweep
+from benchctl.words.conclusion import fidelity, headline, sentences_of_sweep
 from tests.kept_runs import REPOSITORY
 
 FLAGSHIP = "qwen2.5-coder-bf16/20261125-232328-f38a"
@@ -40,14 +41,26 @@ def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analys
         "tok/s (its answers may be worse: not compared). The machine was unsteady: repeat on a quiet one."
     )
     (bf16, *others) = sentences_of_sweep(flagship)
-    tasks = "1.78× on editing, not decided on code, chat and translation"
+    tasks = "1.78× on editing, unclear on code, chat and translation"
     prompts = "over all 32 prompts (11 with a draft)"
     assert bf16.startswith(f"bf16: ngram-t_bf16 is 1.16× as fast (1.10 to 1.22, 95 %) {prompts}: {tasks}. ")
     assert bf16.endswith(
-        "Its output is not proven the same: 31 of 32 answers are identical, and the check would miss almost any fault. "
-        "Nor is that of spec_d8-t_q4_k_m."
+        "Its output is not proven the same: 31 of 32 prompts get the answer of bf16 alone, and the check would miss "
+        "almost any fault. Nor is that of spec_d8-t_q4_k_m."
     )
-    assert others == ["q8_0 and q4_k_m: spec_d8 is slower (0.45×, 0.39×); nothing else was tried."]
+    assert others == ["q8_0 and q4_k_m: spec_d8 is slower (0.45×, 0.39×); ngram was not tried."]
+
+
+def test_an_output_is_compared_with_that_of_the_same_target(flagship: Analysis) -> None:
+    def judged(verdict: str, arms: set[str]) -> Analysis:
+        rows = [row.model_copy(update={"lossless": verdict} if row.arm in arms else {}) for row in flagship.verdicts]
+        return flagship.model_copy(update={"verdicts": rows})
+
+    exact = sentences_of_sweep(judged("exact", {"ngram-t_bf16"}))[0]
+    assert exact.endswith("Its output is exact: it differs from that of bf16 alone by rounding only.")
+    identical = judged("identical", {row.arm for row in flagship.verdicts})
+    assert fidelity(identical) == "Every answer of every arm is identical to its own baseline's."
+    assert "baselines are not compared with each other" in decisive(flagship)[0].note
 
 
 def test_what_a_person_feels_is_said_of_a_single_arm(flagship: Analysis) -> None:
@@ -161,7 +174,7 @@ def test_models_of_the_demonstration_say_nothing_of_others(screen_of: Callable[[
 def test_after_damage_no_speed_is_praised_and_nothing_is_ordered_twice(screen_of: Callable[[str], str]) -> None:
     screen = screen_of("vllm-hybrid/20261121-180606-c5c1")
     assert screen.startswith(
-        "ngram (12 of 12 answers) damages the output, beyond what numeric noise explains. "
+        "ngram (12 of 12 prompts) damages the output, beyond what numeric noise explains. "
         "No safe setting is faster than the target without speculation (baseline), 53.8 tok/s. "
         "The machine was busy and unsteady: the speeds are unreliable. Demonstration models: "
     )

@@ -32,7 +32,7 @@ def test_lengths_and_requests_are_counted_from_the_records(make_record: Any, mak
     assert scope_sentence(judged.scope, limited) == (
         "Scope: greedy, one request at a time, at most 3 requests per process, prompts of 30 to 40 tokens, "
         "answers of 5 to 6 tokens, prompt cache off, first turn. "
-        "At most 8.9 % of new prompts like these get another answer from an identical arm (95 %; power 32.0 %, "
+        "Where an arm is identical, at most 8.9 % of new prompts like these get another answer (95 %; power 32.0 %, "
         "80.0 % with about 48 prompts)."
     )
     never_scored = limited.model_copy(update={"verdict": "identical", "power": None})
@@ -61,4 +61,4 @@ def test_arms_of_a_condition_share_a_line(tmp_path: Path) -> None:
     assert [row.verdict for row in single] == ["identical"]
     (line,) = scope_lines(judged)  # of what is not judged nothing is said
     assert "one request at a time" in line
-    assert "At most 22 % of new prompts like these get another answer from an identical arm" in line
+    assert "Where an arm is identical, at most 22 % of new prompts like these get another answer (95 %; " in line

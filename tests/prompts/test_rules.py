@@ -30,6 +30,8 @@ KEPT = '{"city": "Oslo"}'
     [
         ({"answer_schema": CITY}, KEPT, "valid", None, False),
         ({"answer_schema": CITY}, f"<think>{{</think>\n {KEPT}\n", "valid", None, False),
+        ({"answer_schema": CITY}, '{"a":' * 1_000 + '</think>{"city": 5}', "invalid", "schema", True),  # a deep thought
+        ({"answer_schema": CITY}, "[" * 1_000 + '"</think>{}"' + "]" * 1_000, "unchecked", None, False),
         ({"answer_schema": CITY}, "{" + KEPT, "invalid", "json", True),  # `{{`: a grammar that was not advanced
         ({"answer_schema": CITY}, KEPT + " and so on", "invalid", "json", True),
         ({"answer_schema": CITY}, '{"city": NaN}', "invalid", "json", True),

@@ -53,6 +53,7 @@ NOT_A_RECIPE = {
     "a shell variable": ("models: {target: {source: ${HOME}/t.gguf}}\n", 1, ""),
     "a template's braces": ("models: {target: {source: models/{{ model }}.gguf}}\n", 1, ""),
     "a template's braces alone": ("models:\n  target:\n    source: {{ model }}\n", 3, "models.target.source"),
+    "braces in quotes above a wrong indentation": ('name: a\ndescription: "{{ messages }}"\n  blocks: 3\n', 3, ""),
     "a template's condition": ("name: a\n{% if gpu %}\nblocks: 3\n{% endif %}\n", 2, ""),
     "a Windows path in double quotes": ('models: {target: {source: "C:\\Users\\me\\t.gguf"}}\n', 1, ""),
     "a Compose file": ("services:\n  llama: {image: x}\n", 1, ""),

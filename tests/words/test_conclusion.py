@@ -18,7 +18,7 @@ def with_violations(analysis: Analysis, **counts: int) -> Analysis:
 def test_damage_is_said_before_any_speed() -> None:
     analysis = with_violations(build_analysis(["baseline", "ngram"]), ngram=7)
     assert headline(analysis) == (
-        "ngram (7 of 12 answers) damages the output, beyond what numeric noise explains. "
+        "ngram (7 of 12 prompts) damages the output, beyond what numeric noise explains. "
         "No safe setting is faster than the target without speculation (baseline), 16.6 tok/s."
     )
 
@@ -28,7 +28,7 @@ def test_a_damaged_arm_does_not_pay_however_fast_it_is() -> None:
     fastest = max(sound.verdicts, key=lambda verdict: verdict.speedup or 0.0).arm
     assert fastest in headline(sound)
     damaged = headline(with_violations(sound, **{fastest: 1}))
-    assert damaged.startswith(f"{fastest} (1 of 12 answers) damages the output")
+    assert damaged.startswith(f"{fastest} (1 of 12 prompts) damages the output")
     assert damaged.count(fastest) == 1
     assert "No safe setting is faster than the target without speculation" in damaged
 

@@ -75,22 +75,28 @@ def of_arm(code: str, **values: Any) -> str:
 def test_an_audit_reads_as_a_sentence() -> None:
     assert of_arm("audit") == (
         "Scored on the target alone, token by token, 12,000 tokens of 40 answers, sampled from 80, diverge from its "
-        "likeliest token 3 times; its own noise at the arm's verify width explains 2.5 (p = 0.4; at most 0.6 per 1,000 "
-        "tokens beyond it, at 95 %)."
+        "likeliest token 3 times; its own noise at the arm's verify width explains 2.5 (p = 0.4; the arm adds at most "
+        "0.6 divergences per 1,000 tokens, at 95 %)."
     )
     violating = AUDIT.model_copy(update={"beyond": 2, "p_adjusted": AUDIT_LEVEL / 4})
     assert words.audit_sentence(violating).endswith(
-        "explains 2.5, but not 2 divergences at margins above 0.5 nats, nor where and how often they are (p = 0.4)."
+        "explains 2.5. It does not explain 2 divergences at margins above 0.5 nats, nor where and how often the arm "
+        "diverges (p = 0.4)."
     )
-    assert of_arm("power") == "No violation found, power 60 %: too little, about 60 prompts like these are needed."
+    assert of_arm("power") == (
+        "No violation found, and a fault would be noticed 60 times in 100 (power): too seldom, about 60 prompts like "
+        "these are needed."
+    )
 
 
 def test_a_control_reads_as_a_sentence() -> None:
     assert of_arm("control") == (
         "3 of 24 prompts got an answer that the baseline never gave; the baseline's own 4 answers vary at 2. No "
-        "violation found, power 50 % if it changed one answer in four (exact test by prompt against sound, an arm of "
-        "the same verify width: 3 of 20 prompts, p = 0.12)."
+        "violation found, and a fault that changes one answer in four would be noticed 50 times in 100 (exact test by "
+        "prompt against sound, an arm of the same verify width: 3 of 20 prompts, p = 0.12)."
     )
+    unknown = words.control_sentence(CONTROL.model_copy(update={"power": None}))
+    assert "No violation found (exact test by prompt " in unknown
 
 
 @pytest.mark.parametrize(

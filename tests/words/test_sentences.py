@@ -50,7 +50,8 @@ SPEEDS: list[tuple[dict[str, Any], str]] = [
     ({"speed": "within", "speedup": 1.01, "interval": WIDE, "within": 0.0412},
      "Within ±4.2 % of the baseline: 1.01× the baseline (95 % interval 0.90 to 1.30)."),
     ({"speed": "undecided", "speedup": 1.1, "interval": WIDE, "more_blocks": 4},
-     "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30); about 4 more repetitions would separate ±10 %."),
+     "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30); about 4 more repetitions would show a difference "
+     "of 10 %."),
     ({"speed": "undecided", "speedup": 1.1, "interval": WIDE, "more_blocks": None},
      "Undecided: 1.10× the baseline (95 % interval 0.90 to 1.30)."),
     ({"speed": "unknown", "speedup": 1.1, "interval": None, "blocks": 1},
@@ -349,8 +350,9 @@ WARNINGS: list[tuple[str, str, dict[str, Any], str]] = [
      "a (depth 2) and b (depth 4) drafted and accepted the same numbers in all 6 answers."),
     ("repeated-prompts", "acceptance", {"new": 0.25, "new_rate": None, "repeated": 0.875, "repeated_rate": 12.345},
      "Accepted: 25.0 % where a prompt was new, 87.5 % at 12.3 tok/s where it was repeated."),
-    ("drift", "drift", {"before": 9.5, "after": 5.5, "percent": -42.1},
-     "The baseline went from 9.5 to 5.5 tok/s (-42 %) between its first and last prompts."),
+    ("drift", "fell", {"before": 9.5, "after": 5.5, "percent": -42.1},
+     "The baseline fell from 9.5 to 5.5 tok/s (-42 %) between its first and last prompts: heat, a battery or other "
+     "work slows a machine so."),
     ("throttling", "gpu", {"cells": 1, "worst": "block 1, a", "value": 0.12},
      "Heat slowed the GPU in 1 cell, most in block 1, a: 12 % of the time."),
     ("swapping", "disk", {"cells": 3, "worst": "block 1, a", "value": 1234},

@@ -158,7 +158,7 @@ def _with_depths_by_width(prepared: Prepared, most_s: float, progress: RunProgre
         return prepared  # a verify of several requests' drafts has another width
     if len(prepared.setups) > 1 or not any(map(_with_depth, prepared.recipe.arms)):
         return prepared
-    progress.note("Timing a verify by its width, to find the depths behind a fall and before a cliff.")
+    progress.note("Timing verify steps by their width, to find the draft depths that cost least.")
     try:
         widths = measure_at_kernels(prepared, lambda step, done, total: None, most_s)
         named = edges(widths.curve) if widths.steady else []
@@ -167,7 +167,7 @@ def _with_depths_by_width(prepared: Prepared, most_s: float, progress: RunProgre
             progress.note(sentence)
         return with_arms(prepared, arms) if len(arms) > len(prepared.recipe.arms) else prepared
     except BenchctlError as error:
-        progress.note(f"A verify could not be timed by its width: {error.what}")
+        progress.note(f"Verify steps could not be timed by their width: {error.what}")
         return prepared
 
 

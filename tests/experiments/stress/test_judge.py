@@ -100,7 +100,7 @@ def test_a_violation_says_which_cause_of_its_scenario_was_not_seen() -> None:
 
     result = judged(answers(REPEATED, uncached), scenario="cache", gaps={"r15": 1.0})
     assert (result.verdict, result.exercised.lacking) == ("violation", ["cached"])
-    assert "Not seen: nothing came from the prompt cache" in conclusion("violation", "cache", result.model_dump())
+    assert "Not exercised: nothing came from the prompt cache" in conclusion("violation", "cache", result.model_dump())
 
 
 def test_one_divergence_beyond_the_noise_is_a_violation() -> None:
@@ -130,7 +130,7 @@ def test_many_small_divergences_are_a_violation() -> None:
     assert result.p == pytest.approx(2**-7)
     few = judged(answers(REPEATED, changed(*names[:4])), gaps=gaps)
     assert few.verdict == "undetermined"
-    assert "From 7 on" in conclusion("undetermined", "canary", few.model_dump())
+    assert "From 7 on, only from the arm" in conclusion("undetermined", "canary", few.model_dump())
     both = judged(answers(REPEATED, changed(*names)), answers(REPEATED, changed(*names)), gaps=gaps)
     assert (both.verdict, both.arm_alone, both.changed) == ("stable", 0, 7), "the control changes as often"
 
@@ -232,6 +232,9 @@ KEPT = '{"name": "Ann", "age": 5, "tags": ["red", "blue"]}'
 def test_invalid_answers(
     asked: dict[str, object], wrong: dict[str, object], right: dict[str, object], code: str
 ) -> None:
+    said = {"schema": "broke the schema", "stop string passed": "went on past the stop string",
+            "ended before its stop string": "ended before the stop string",
+            "log probabilities": "lacked log probabilities of tokens"}  # fmt: skip
     requests = [PLAIN, request(1, None, **asked), request(2, "p0")]
 
     def given(values: dict[str, object]) -> Change:
@@ -244,6 +247,8 @@ def test_invalid_answers(
 
     result = judged(answers(requests, given(wrong)), answers(requests, given(right)), requests, "constraint")
     assert (result.verdict, [item.code for item in result.invalid]) == ("violation", [code])
+    sentence = conclusion("violation", "constraint", result.model_dump())
+    assert f": 1 answer of the arm {said[code]}, and the target's own did not." in sentence
     same = judged(answers(requests, given(wrong)), answers(requests, given(wrong)), requests, "constraint")
     assert same.invalid == [], "the target alone does the same"
 

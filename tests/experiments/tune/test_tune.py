@@ -65,7 +65,8 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
 
     resumed = benchctl("tune", "--resume", fresh.folder, cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    assert "settings were searched" in resumed.stdout and str(result["recipe"]) in resumed.stdout.replace("\n", "")
+    assert f"{result['chosen']} was the fastest in the search." in " ".join(resumed.stdout.split())
+    assert str(result["recipe"]) in resumed.stdout.replace("\n", "")
     assert len(open_run(fresh.folder).records) == len(fresh.records), "nothing is measured twice"
     page = benchctl("report", folder, "--output", "reports", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
