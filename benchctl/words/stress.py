@@ -46,8 +46,8 @@ _INVALID = {
 
 EXPECTED = "With greedy sampling a request gets the same answer, whatever else the server has done or does beside it."
 LEGEND = (
-    "Errors, changed (prompts with other answers when asked again): arm / target alone. Rejected: share of draft tokens. "
-    "Cached: prompt tokens. Alone: acceptance rate of first answers that no other overlapped; accepted: of the others."
+    "Errors, changed (prompts with other answers when asked again): arm / target alone. Rejected: of all draft tokens. "
+    "Cached: prompt tokens. Alone: acceptance rate of first answers that none overlapped; accepted: of the others."
 )
 """What the columns of the table of scenarios mean."""
 START = "Start the server:"
