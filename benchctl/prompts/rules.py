@@ -98,7 +98,7 @@ class Rules(BaseModel):
         try:
             answer = text.rpartition(_THOUGHT)[2]
             kept = self._form(answer.strip())
-            whole = () if kept.status != "invalid" or self.tools else (answer, text)
+            whole: tuple[str, ...] = () if kept.status != "invalid" or self.tools else (answer, text)
             if self.answer_schema is not None and _THOUGHT in _without_strings(text):
                 whole = whole[:1]  # the text is no JSON, and its beginning may be nested too deeply to be read
             if any(self._form(unstripped).status == "valid" for unstripped in whole):
