@@ -25,7 +25,7 @@ from benchctl.measurement.plan import earlier_processes, measured, unclosed
 from benchctl.measurement.resume import recipe_of
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
 
-KEPT = Path(__file__).parent / "kept" / "version_1"
+KEPT = Path(__file__).parent / "kept" / "run"
 pytestmark = pytest.mark.usefixtures(told.__name__)
 
 

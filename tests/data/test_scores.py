@@ -14,8 +14,6 @@ from benchctl.errors import StorageError
 from tests.analysis.conftest import build_manifest
 from tests.lossless.replayed import divergence_at, sample, scores
 
-KEPT = Path(__file__).parent / "kept" / "version_4"
-
 
 def write(folder: Path, made: TargetScores) -> None:
     write_scores(folder / MANIFEST, SCORES, made.model_dump_json(by_alias=True))

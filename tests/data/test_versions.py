@@ -16,19 +16,19 @@ from benchctl.errors import StorageError
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
 from benchctl.experiments.sampling.stored import CHECK, open_check
 
-KEPT = Path(__file__).parent / "kept"
+KEPT = Path(__file__).parent / "kept" / "run"
 
 
 def test_kept_files_are_of_this_version() -> None:
-    run = open_run(KEPT / "version_1")
+    run = open_run(KEPT)
     assert run.manifest is not None
-    assert [cell.status for cell in run.manifest.cells] == ["finished"] * 4
-    assert len([record for record in run.records if record.phase == "measure" and record.error is None]) == 8
+    assert [cell.status for cell in run.manifest.cells] == ["finished"] * 9
+    assert len([record for record in run.records if record.phase == "measure" and record.error is None]) == 36
     assert run.scores is not None
-    assert len(run.scores.positions) == 3
-    check = open_check(KEPT / "version_1" / "sampling")
-    assert (check.check.settings.seeds, len(check.answers), check.damaged) == (3, 6, 0)
-    search = read_isolation(KEPT / "version_1")
+    assert len(run.scores.positions) == 37
+    check = open_check(KEPT / "sampling")
+    assert (check.check.settings.seeds, len(check.answers), check.damaged) == (6, 36, 0)
+    search = read_isolation(KEPT)
     assert search is not None and len(search.measurements) == 2
 
 
@@ -36,7 +36,7 @@ def test_kept_files_are_of_this_version() -> None:
     ("version", "words"), [(4, "an older benchctl .schema 4; this one reads 5"), (6, "a newer benchctl .schema 6")]
 )
 def test_another_version_of_a_manifest_is_refused(tmp_path: Path, version: int, words: str) -> None:
-    folder = shutil.copytree(KEPT / "version_1", tmp_path / "run")
+    folder = shutil.copytree(KEPT, tmp_path / "run")
     document = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(document | {"schema": version}))
     with pytest.raises(StorageError, match=words) as caught:

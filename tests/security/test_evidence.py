@@ -27,7 +27,7 @@ from tests.cli.calls import call
 from tests.kept_runs import ROOT, RUNS
 from tests.resealed import reseal, write_sealed
 
-KEPT = Path(__file__).parents[1] / "data" / "kept"
+KEPT = Path(__file__).parents[1] / "data" / "kept" / "run"
 RESULTS = ROOT / "results"
 Line = dict[str, Any]
 
@@ -35,7 +35,7 @@ Line = dict[str, Any]
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A real run of three arms and three blocks, with scores; one answer of the arm `spec` is not the target's."""
-    return shutil.copytree(KEPT / "version_4", tmp_path / "results" / "kept" / "20261123-063549-f5e2")
+    return shutil.copytree(KEPT, tmp_path / "results" / "kept" / "20261123-063549-f5e2")
 
 
 def edit_records(run: Path, change: Callable[[Line], object], *, seal: bool = True) -> Path:
@@ -238,7 +238,7 @@ def test_verify_lossless_tells_in_one_line(run: Path, tmp_path: Path) -> None:
     document = json.loads(call(app, *offline, "--json").stdout)
     assert document["integrity"]["state"] == "damaged" and document["integrity"]["damage"]
     study = tmp_path / "study.jsonl"
-    study.write_bytes((KEPT / "version_1" / RECORDS).read_bytes())
+    study.write_bytes((KEPT / RECORDS).read_bytes())
     assert "Files: no digests" in said_by("verify-lossless", str(study), "--offline")
 
 
@@ -267,7 +267,7 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_diagnosis_and_a_search_that_changed_are_refused_and_named(tmp_path: Path) -> None:
-    search = read_isolation(KEPT / "version_1")
+    search = read_isolation(KEPT)
     assert search is not None
     write_isolation(tmp_path, search)
     assert read_isolation(tmp_path) == search

@@ -26,7 +26,7 @@ from benchctl.lossless.judge.run import analyse_run
 from tests.fuzz import changed, places
 from tests.resealed import reseal
 
-KEPT = Path(__file__).parents[1] / "data" / "kept" / "version_4"
+KEPT = Path(__file__).parents[1] / "data" / "kept" / "run"
 OF_A_RUN = (MANIFEST, RECORDS, "scores.json", "costs.json")
 OF_A_CHECK = (CHECK, ANSWERS, SCORES)
 BY_HAND = int(os.environ.get("BENCHCTL_MUTATIONS", "0"))

@@ -29,7 +29,7 @@ from tests.cli.calls import call
 from tests.waiting import wait_for
 
 PACKAGE = Path(benchctl.__file__).parent
-KEPT = Path(__file__).parents[1] / "data" / "kept" / "version_4"
+KEPT = Path(__file__).parents[1] / "data" / "kept" / "run"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from benchctl.data import summary as stored
 from benchctl.data.summary import RunSummary, content_digest
 from benchctl.lossless.judge.run import judge
 
-KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
+KEPT = Path(__file__).parents[2] / "data" / "kept" / "run"
 
 
 @pytest.fixture

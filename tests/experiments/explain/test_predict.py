@@ -10,7 +10,8 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
-KEPT = Path(__file__).parents[2] / "data" / "kept" / "version_4"
+KEPT = Path(__file__).parents[2] / "data" / "kept" / "run"
+UNTIMED = next(Path(__file__).parents[3].glob("results/qwen2.5-coder/*/manifest.json")).parent
 
 
 def predicted(*words: object) -> Any:
@@ -106,7 +107,7 @@ def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
         (("--alpha", 0.8, "--cost", 0.1, "--depth", "٣"), "Expected draft depths"),
         (("--alpha", 0.8, "-t", "missing.gguf", "-d", "1B"), "missing.gguf"),
         (("--alpha", 0.8, "-t", "0B", "-d", "1B"), "The target has no weights"),
-        (("--alpha", 0.8, "--costs-of", KEPT.with_name("version_1")), "No verify pass"),
+        (("--alpha", 0.8, "--costs-of", UNTIMED), "No verify pass"),
     ],
 )
 def test_bad_input_is_one_message(words: tuple[object, ...], message: str, tmp_path: Path) -> None:

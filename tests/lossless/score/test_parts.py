@@ -21,7 +21,7 @@ def test_the_noise_of_shared_batches_is_kept_with_its_part(tmp_path: Path, monke
     relaunch: Any = SimpleNamespace(slot_scorer=lambda *_: nullcontext())
     selection: Any = SimpleNamespace(prompts=())
     scores = TargetScores.model_construct(answers=[], passes=[], seconds=0.0)
-    folder = Path(__file__).parents[2] / "data" / "kept" / "version_4"
+    folder = Path(__file__).parents[2] / "data" / "kept" / "run"
     shutil.copy(folder / MANIFEST, tmp_path)
     manifest = open_run(folder).manifest
     run = RunData(tmp_path, manifest, [], [])
