@@ -115,7 +115,7 @@ def verify_stress(
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             prepared = context.prepare(engine_binary, models_dir, lambda note: show(note, 0, 0), recipe)
         if not quiet:
-            _print_faults(engine_faults(prepared, in_use=True))
+            _print_notes(prepared.warnings, engine_faults(prepared, in_use=True))
         with shown_steps(quiet=quiet or as_json) as show, signals_interrupt():
             folder, test = stress(prepared, wanted, out, ["benchctl", *sys.argv[1:]], show)
     results = judge_stress(test)
@@ -162,8 +162,10 @@ def _seconds(duration: str) -> float:
     return seconds
 
 
-def _print_faults(faults: Sequence[EngineFault]) -> None:
-    """Print to stderr which faults on the engine's list the arms may meet."""
+def _print_notes(warnings: Sequence[str], faults: Sequence[EngineFault]) -> None:
+    """Print to stderr what has another effect than expected, and which faults of the engine's list arms may meet."""
+    for warning in warnings:
+        typer.echo(one_line(f"warning: {warning}"), err=True)
     for fault in faults:
         typer.echo(one_line(f"Known fault of the engine, arms {', '.join(fault.arms)}: {fault.sentence}"), err=True)
 
