@@ -24,12 +24,17 @@ only=" $* " left=" " failed=0
 declare -A count
 [ -n "$dry" ] || mkdir -p "$OUT"
 
+quoted() { # WORD …: as a shell reads them
+    local word
+    for word; do [[ $word =~ ^[A-Za-z0-9_./=:-]+$ ]] && printf '%s ' "$word" || printf '%s ' "${word@Q}"; done
+}
+
 step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, and keeps its answers
     local name=$1 limit=$2 began=$SECONDS folder=${!#} seconds cut code; shift 2
     count[$name]=$((${count[$name]-0} + 1))
     [[ $only = "  " && $name != install || $only = *" $name "* ]] || return 0
     if [ -n "$dry" ]; then
-        echo; echo "== $name, at most $limit s: $*"
+        echo; echo "== $name, at most $limit s: $(quoted "$@")"
         [[ $2 != run && $2 != tune ]] || "$@" --dry-run </dev/null || failed=1
         return 0
     fi
@@ -39,7 +44,7 @@ step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, an
     [ "$limit" -gt 20 ] || { left+="$name "; return 0; }
     cut=$(find "$folder" -mindepth 2 -maxdepth 2 -type d -not -path '*-tuned/*' 2>/dev/null | sort | tail -n 1)
     [[ $2 = run || $2 = tune ]] && [ -n "$cut" ] && set -- benchctl "$2" --resume "$cut" -o "$folder"
-    echo; echo "== $name, at most $limit s: $*" | tee -a "$OUT/$name.log"
+    echo; echo "== $name, at most $limit s: $(quoted "$@")" | tee -a "$OUT/$name.log"
     timeout --signal INT --kill-after 30 "$limit" "$@" </dev/null 2>&1 | tee -a "$OUT/$name.log" | tail -n 25 | cut -c1-200
     code=${PIPESTATUS[0]}
     echo "== $name ended with $code after $((SECONDS - began)) s, $SECONDS s in all"
@@ -95,7 +100,7 @@ step served 200 \
 
 # What do compilation and CUDA graphs bring each arm? (Each was timed in a run of its own.)
 step eager 400 \
-    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set "matrix={engine.args: {graphs: [], eager: [--enforce-eager]}}" --only 'ngram_d8*' --blocks 1 --yes -o "$OUT/eager"
+    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set "matrix={engine.args: {graphs: [], eager: [--enforce-eager]}}" --only ngram_d8 --blocks 1 --yes -o "$OUT/eager"
 
 # Do benchctl's own installations for CUDA end, and do their engines start? (5 GB of packages; an hour of two cores.)
 step install 1800 \

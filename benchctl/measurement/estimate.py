@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from itertools import chain, islice
 from math import floor, inf, log10
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import psutil
 
@@ -25,7 +26,7 @@ from benchctl.analysis.cost import expected_tokens
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RunData, open_run, read_manifest
 from benchctl.errors import BenchctlError
-from benchctl.machine import nvidia
+from benchctl.machine import describe, nvidia
 from benchctl.measurement.memory import peak_bytes
 from benchctl.measurement.plan import CellPlan
 from benchctl.measurement.prepare import Prepared, PreparedSetup, device_names
@@ -146,10 +147,11 @@ def timings_of(run: RunData, max_tokens: int, source: str) -> Timings:
 
 
 def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
-    """Return the times of the newest run below `results` of the same models on the same kind of engine.
+    """Return the times of the newest run below `results` of the same models on the same kind of engine and machine.
 
     A run of the same recipe is preferred.
     """
+    here = describe.cpu_model(), _names(describe.accelerators())
     recipe, models = prepared.recipe, prepared.of_baseline.models
     wanted = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
     for run in islice(_runs_below(results, recipe.name), MOST_RUNS):
@@ -157,11 +159,16 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
             manifest = read_manifest(run)
             pair = [model for model in (manifest.target, manifest.draft) if model is not None]
             same = wanted == [[file.sha256 for file in model.files] for model in pair]
+            same = same and here == (manifest.machine.get("cpu"), _names(manifest.machine.get("accelerators")))
             if same and manifest.engine.kind == recipe.engine.kind:
                 timings = timings_of(open_run(run, check=False), recipe.sampling.max_tokens, f"by run {manifest.run}")
                 if timings.known:
                     return timings
     return None
+
+
+def _names(accelerators: Sequence[Mapping[str, Any]] | None) -> list[object]:
+    return [device.get("name") for device in accelerators or ()]
 
 
 def timings_for(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from benchctl.data.cell import Cell
+from benchctl.data.manifest import Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
@@ -166,6 +167,30 @@ def test_a_gpu_reads_with_its_own_bandwidth_and_one_that_is_not_reported_gives_n
     assert estimate.gpu_bandwidth.__wrapped__() == pytest.approx(_H100, rel=1e-3)
     monkeypatch.setattr(nvidia, "settings", lambda: [{"power_default_w": 700}])
     assert estimate.gpu_bandwidth.__wrapped__() is None
+
+
+def test_a_run_of_another_machine_says_nothing_of_this_one(
+    recipe: Recipe, prompts: list[PromptItem], manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU a plan took "about 26 min, by run …": vLLM's on an H100, which is kept beside it."""
+    engine, suite = ToyEngine(), None
+    models = ResolvedPair(ResolvedModel("t.gguf", ()), None)
+    setups: dict[str | None, PreparedSetup] = {None: PreparedSetup(recipe, engine, engine.probe(), models)}
+    prepared = Prepared(recipe, Path(), cast(Any, suite), tuple(prompts), {}, [], setups)
+    kind = manifest.engine.model_copy(update={"kind": recipe.engine.kind})
+    cards: dict[str, list[dict[str, Any]]] = {"1": [], "2": [{"name": "H100"}]}
+    for run, accelerators in cards.items():
+        machine = {"cpu": "EPYC", "accelerators": accelerators}
+        made = manifest.model_copy(update={"run": run, "machine": machine, "engine": kind})
+        with RunWriter(tmp_path / "toy" / run, made) as writer:
+            record = Record(label="baseline", task="code", prompt_idx=0, rep=0, schema_version=SCHEMA_VERSION)
+            writer.append(record.changed(e2e_s=4.0, n_predicted=8, finish_reason="length"))
+            writer.add_cell(ENDED)
+    monkeypatch.setattr("benchctl.machine.describe.cpu_model", lambda: "EPYC")
+    for run, accelerators in cards.items():
+        monkeypatch.setattr("benchctl.machine.describe.accelerators", lambda cards=accelerators: cards)
+        timings = estimate.earlier_timings(prepared, tmp_path)
+        assert timings is not None and timings.source == f"by run {run}"
 
 
 def test_the_headers_of_a_model_are_read_once_for_a_plan_of_many_cells(
