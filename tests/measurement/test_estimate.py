@@ -126,6 +126,8 @@ _H100, _TWO_CORES = REACHED * 3.352e12, 28e9
         ("qwen2.5-coder", _TWO_CORES),
         ("qwen2.5-coder-bf16", _TWO_CORES),
         ("vllm-hybrid", _TWO_CORES),
+        ("vllm-gpu", _H100),
+        ("vllm-gpu-hybrid", _H100),
         ("tf-cuda", _H100),
         ("vllm-served", _H100),
     ],

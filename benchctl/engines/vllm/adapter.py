@@ -96,7 +96,7 @@ ADAPTER = Adapter(
     model_format="huggingface",
     dead_drafter="A cause seen in vLLM: a quantized checkpoint whose MTP layers are not quantized and were not loaded "
     "(pull request 37667; name the original checkpoint as the draft).",
-    usual=Usual(start_s=75.0, step_s=0.008),  # H100: 94 s compiled, 36 to 62 s eager; two cores: 65 s
+    usual=Usual(start_s=60.0, step_s=0.008),  # H100: 94 s compiled, 36 to 62 s eager; two cores: 65 s
     own_methods=True,
     speculation="benchctl.engines.vllm.command:recipe_problems",
     runs_code=frozenset({"custom_class"}),
