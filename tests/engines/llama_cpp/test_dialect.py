@@ -69,13 +69,11 @@ def test_builds_of_early_2026_have_lookups_and_draft_with_a_draft_model_alone() 
 NGRAMS = {"ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"}
 BUILDS: dict[str, tuple[str, bool, set[str]]] = {
     "0.3.2": ("legacy", False, set()),
-    "0.3.5": ("legacy", False, {"draft-simple"}),
     "0.3.16": ("legacy", False, {"draft-simple"}),
     "0.3.22": ("current", False, {"draft-simple"} | NGRAMS),
-    "0.3.25": ("current", True, {"draft-simple", "draft-eagle3", "draft-mtp"} | NGRAMS),
     "0.3.33": ("current", True, {"draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash"} | NGRAMS),
 }
-"""By version of llama-cpp-python (llama.cpp 74d73dc, 26a8406, 4227c9b, 63d93d1, 210a657, 78d2f52): what its help tells.
+"""By version of llama-cpp-python (llama.cpp 74d73dc, 4227c9b, 63d93d1, 78d2f52): what its help tells.
 The texts are printed by the parser in its `common/arg.cpp`, linked into a program of its own."""
 
 
