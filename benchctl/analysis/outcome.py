@@ -45,8 +45,6 @@ class Setting(Result):
     labels: dict[str, str] = Field(default_factory=dict)
     """Of the target that it runs on, by varied axis of the recipe."""
     speculates: bool
-    first_token_s: float | None = None
-    """The median."""
     answer_s: float | None = None
     """Seconds of an answer of `ANSWER_TOKENS` tokens: the median time to the first token, and the others at `rate`."""
 
@@ -134,9 +132,8 @@ def find_outcome(analysis: Analysis) -> Outcome:
         rate = rates.get(baseline) if row is None else row.decode_rate or _over(rates.get(baseline), row.pooled)
         if rate is not None:
             arm = candidates[0] if candidates else baseline
-            wait = first.get(arm)
-            seconds = {"first_token_s": wait, "answer_s": _answer_s(wait, rate)}
-            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(candidates), **seconds))
+            seconds = _answer_s(first.get(arm), rate)
+            best.append(Setting(arm=arm, rate=rate, labels=named, speculates=bool(candidates), answer_s=seconds))
     fastest = max(best, key=lambda setting: setting.rate, default=None) if _one_condition(analysis) else None
     return Outcome(
         fastest=fastest,
