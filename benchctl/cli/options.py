@@ -13,6 +13,7 @@ import typer
 from benchctl.cli import complete
 from benchctl.errors import UsageError
 from benchctl.recipes.problems import quoted
+from benchctl.text import one_line
 
 MODELS = "Models, where no recipe is named"
 """The panel of a command's help with what makes a recipe."""
@@ -39,11 +40,24 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file
 Target = Annotated[str | None, of_models("--target", "-t", "-m", metavar="MODEL", help="The target.")]
 Draft = Annotated[str | None, of_models("--draft", "-d", "-md", metavar="MODEL", help="The draft.")]
 Kind = Annotated[str | None, of_models("--engine", metavar="KIND", help="The engine.", autocompletion=complete.kinds)]
+
+
+def _single(types: list[str] | None) -> list[str] | None:
+    """Return the types. Raises UsageError for several in one, as llama-server takes them."""
+    if chained := next((word for word in types or () if "," in word), None):
+        fix = (
+            f"In a recipe types that work together are a list: `type: [{one_line(chained, 80)}]`. Else repeat it."
+        )
+        raise UsageError(f"{quoted(chained)} is several types.", where="--type", fix=fix)
+    return types
+
+
 Types = Annotated[
     list[str] | None,
     of_models(
         "--type",
         metavar="TYPE",
+        callback=_single,
         help="A speculation type (see benchctl engines list); repeatable.",
         autocompletion=complete.types_of_speculation,
     ),

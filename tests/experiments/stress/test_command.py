@@ -110,6 +110,7 @@ def exit_code(folder: Path, *, accept_known: bool = False) -> int:
     ("words", "code", "message"),
     [
         ((*PAIR, "--only", "canary,crowds"), 2, "There is no scenario 'crowds'"),
+        ((*PAIR, "--type", "ngram-simple,draft-simple"), 2, "`type: [ngram-simple,draft-simple]`"),
         ((*PAIR, "--budget", "soon"), 2, "Expected a time such as 10m"),
         (("--offline", "."), 2, "no stress test here"),
         (("--offline", "a", "b"), 2, "one stored test"),
