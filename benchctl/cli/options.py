@@ -45,9 +45,7 @@ Kind = Annotated[str | None, of_models("--engine", metavar="KIND", help="The eng
 def _single(types: list[str] | None) -> list[str] | None:
     """Return the types. Raises UsageError for several in one, as llama-server takes them."""
     if chained := next((word for word in types or () if "," in word), None):
-        fix = (
-            f"In a recipe types that work together are a list: `type: [{one_line(chained, 80)}]`. Else repeat it."
-        )
+        fix = f"In a recipe types that work together are a list: `type: [{one_line(chained, 80)}]`. Else repeat it."
         raise UsageError(f"{quoted(chained)} is several types.", where="--type", fix=fix)
     return types
 
