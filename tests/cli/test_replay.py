@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ PLACE = 20
 """Where a test forges a token."""
 
 Forge = Callable[..., Path]
+Judged = tuple[Path, dict[str, Any]]
+"""A run, and the document of its verdicts."""
 
 
 @pytest.fixture(scope="module")
@@ -60,33 +63,47 @@ def without_steps(run: Path) -> Path:
     return reseal(run)
 
 
+def forged(measured: Path, folder: Path, index: int, token: int) -> Path:
+    """Copy the run without its steps, and put another token into the arm's answer to the first code prompt."""
+    run = folder / f"forged-{index}-{token}"
+    shutil.copytree(measured, run, ignore=shutil.ignore_patterns(SCORES))
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
+    base, arm = (
+        next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == (label, "code", 0))
+        for label in ("baseline", "spec")
+    )
+    ids = [*base["token_ids"][:index], token, *base["token_ids"][index + 1 :]]
+    text = f"{base['content']}!"
+    arm |= {
+        "n_predicted": len(ids),
+        "token_ids": ids,
+        "token_sha": sha256_tokens(ids),
+        "content": text,
+        "content_sha": sha256_text(text),
+        "tok_per_sec": (len(ids) - 1) / arm["engine_decode_s"],
+        "client_tok_per_sec": (len(ids) - 1) / arm["decode_s"],
+    }
+    (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+    return without_steps(run)
+
+
 @pytest.fixture
 def forge(measured: Path, tmp_path: Path) -> Forge:
-    """Copy the run without its steps, and put another token into the arm's answer to the first code prompt."""
+    return partial(forged, measured, tmp_path)
 
-    def make(index: int, token: int, *, ends: bool = False, prompt: tuple[str, int] = ("code", 0)) -> Path:
-        run = tmp_path / f"forged-{index}-{token}-{ends}"
-        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(SCORES))
-        lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
-        base = next(
-            line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *prompt)
-        )
-        arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *prompt))
-        ids = [*base["token_ids"][:index], token, *([] if ends else base["token_ids"][index + 1 :])]
-        text = f"{base['content']}!"
-        arm |= {
-            "n_predicted": len(ids),
-            "token_ids": ids,
-            "token_sha": sha256_tokens(ids),
-            "content": text,
-            "content_sha": sha256_text(text),
-            "tok_per_sec": (len(ids) - 1) / arm["engine_decode_s"],
-            "client_tok_per_sec": (len(ids) - 1) / arm["decode_s"],
-        }
-        (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
-        return without_steps(run)
 
-    return make
+@pytest.fixture(scope="module")
+def scored(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """A far token was put into that run, and the target has scored it."""
+    run = forged(measured, tmp_path_factory.mktemp("scored"), PLACE, 3000)
+    return run, verify(run)
+
+
+@pytest.fixture
+def judged(scored: Judged, tmp_path: Path) -> Judged:
+    """A test's own copy of it, and what `verify-lossless` said."""
+    run, document = scored
+    return Path(shutil.copytree(run, tmp_path / run.name)), document
 
 
 def verify(run: Path, *words: str, code: int = 1) -> dict[str, Any]:
@@ -169,9 +186,9 @@ def test_further_prompts_are_asked_untimed_and_replayed_with_the_runs_own(
     assert verify(run, "--offline")["arms"][0]["verdict"] == "undetermined", "evidence that was changed decides nothing"
 
 
-def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path: Path) -> None:
-    run = forge(PLACE, 3000)
-    row = forged_prompt(verify(run))
+def test_a_far_token_is_a_violation_and_stays_one_offline(judged: Judged, tmp_path: Path) -> None:
+    run, document = judged
+    row = forged_prompt(document)
     assert [log.name for log in (run / "logs").glob("scoring*")] == ["scoring.log"], "one process scores everything"
     assert row["outcome"] == "violation"
     fork = row["fork"]
@@ -190,10 +207,9 @@ def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path
     assert forged_prompt(verify(run)) == row  # what is stored needs no engine either
 
 
-def test_genuine_divergences_of_low_bit_weights_are_no_violation(forge: Forge) -> None:
+def test_genuine_divergences_of_low_bit_weights_are_no_violation(judged: Judged, forge: Forge) -> None:
     """Every fork that the engine itself made, and a runner-up put in where the target was least sure."""
-    first = forge(PLACE, 3000)
-    document = verify(first)
+    first, document = judged
     (arm,) = document["arms"]
     genuine = [row for row in arm["comparisons"] if (row["task"], row["prompt_idx"]) != ("code", 0)]
     assert "violation" not in {row["outcome"] for row in genuine}
@@ -205,9 +221,9 @@ def test_genuine_divergences_of_low_bit_weights_are_no_violation(forge: Forge) -
     assert row["outcome"] == ("near-tie" if margin <= row["fork"]["noise_floor"] else "violation")
 
 
-def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge, tmp_path: Path) -> None:
-    run = forge(PLACE, 3000)
-    (arm,) = verify(run)["arms"]
+def test_whole_answers_are_scored_and_judging_again_starts_nothing(judged: Judged, tmp_path: Path) -> None:
+    run, document = judged
+    (arm,) = document["arms"]
     audit = arm["audit"]
     assert (arm["verdict"], audit["lacking"]) == ("violation", None)
     assert (audit["tokens"], audit["answers"], audit["of"]) == (6 * 48, 6, 6)
@@ -360,9 +376,8 @@ def test_an_engine_that_fails_is_told_apart(forge: Forge) -> None:
     assert "could not be replayed" in result.stdout
 
 
-def test_a_report_launches_nothing_and_shows_every_fork(forge: Forge, tmp_path: Path) -> None:
-    run = forge(PLACE, 3000)
-    verify(run)
+def test_a_report_launches_nothing_and_shows_every_fork(judged: Judged, tmp_path: Path) -> None:
+    run, _ = judged
     stamp = (run / SCORES).stat().st_mtime_ns
     result = call(app, "report", str(run), "--output", str(tmp_path / "reports"), "--no-figures")
     assert result.exit_code == 0, result.output
