@@ -46,7 +46,7 @@ def start_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sta
         argv: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
         **engine: Any,
     ) -> Server:
-        settings = {"device": "cpu", "context": 1024, "threads": 1, "health_timeout_s": 60.0} | engine
+        settings = {"device": "cpu", "context": 1024, "threads": 1, "health_timeout_s": 240.0} | engine
         chosen = binary or request.getfixturevalue("llama_server")
         adapter = LlamaCppEngine(LlamaCppSpec.model_validate({"binary": str(chosen)} | settings))
         launch = adapter.launch(arm, models)

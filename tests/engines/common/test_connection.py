@@ -131,7 +131,7 @@ def listen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen]:
 
 
 def streamed(client: HttpClient) -> str:
-    answer = asyncio.run(client.stream("/v1/completions", {}, CompletionReader(), silence_s=10, timeout_s=10)).answer
+    answer = asyncio.run(client.stream("/v1/completions", {}, CompletionReader(), silence_s=60, timeout_s=60)).answer
     return answer.text
 
 

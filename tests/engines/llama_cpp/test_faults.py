@@ -76,7 +76,7 @@ def test_it_exits_at_once(start_faulty: StartServer, any_pair: ResolvedPair) -> 
         start_faulty(arm_of(), any_pair, env=dict(fault("exits-at-once")))
     assert caught.value.kind == "launch"
     assert caught.value.log_tail == ("error: something broke",)
-    assert time.monotonic() - began < 50  # Long before the time limit of 60 s: an early exit is noticed.
+    assert time.monotonic() - began < 200  # Long before the time limit of 240 s: an early exit is noticed.
 
 
 def test_it_never_gets_healthy(

@@ -67,7 +67,8 @@ def test_every_failure_has_its_kind_and_keeps_the_key(
     endpoint: Endpoint, ask: Ask, key: str, fault: str, kind: str, expected: str
 ) -> None:
     script = endpoint(key=key, fault=fault)
-    server = ask(script, api_key_env="BENCH_TEST_KEY", stall_timeout_s=0.3, request_timeout_s=1.0)
+    limit = {"stalls": {"stall_timeout_s": 0.3}, "endless": {"request_timeout_s": 1.0}}.get(fault, {})
+    server = ask(script, api_key_env="BENCH_TEST_KEY", **limit)
     with pytest.raises(EngineError, match=expected) as caught:
         complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == kind

@@ -374,7 +374,7 @@ def test_a_lookup_that_found_nothing(start: Start, fault: str, state: str) -> No
     ],
 )
 def test_failures(start: Start, fault: str, kind: str, message: str) -> None:
-    server = start(arm_of(), fault, stall_timeout_s=0.5)
+    server = start(arm_of(), fault, **({"stall_timeout_s": 0.5} if fault == "stalls" else {}))
     with pytest.raises(EngineError, match=message) as caught:
         ask(server)
     assert caught.value.kind == kind
