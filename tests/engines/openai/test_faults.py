@@ -68,7 +68,8 @@ def test_every_failure_has_its_kind_and_keeps_the_key(
 ) -> None:
     script = endpoint(key=key, fault=fault)
     limited = {"stalls": "stall_timeout_s", "endless": "request_timeout_s", "status-429": "request_timeout_s"}
-    server = ask(script, api_key_env="BENCH_TEST_KEY", **({limited[fault]: 1.0} if fault in limited else {}))
+    limit: dict[str, Any] = {limited[fault]: 1.0} if fault in limited else {}
+    server = ask(script, api_key_env="BENCH_TEST_KEY", **limit)
     with pytest.raises(EngineError, match=expected) as caught:
         complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == kind
