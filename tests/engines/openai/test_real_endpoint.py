@@ -120,7 +120,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     record |= {"token_sha": sha256_tokens(record["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
     (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     reseal(folder)
-    verify = benchctl(tmp_path, "verify-lossless", str(folder), "--json", "--audit-minutes", "2")
+    verify = benchctl(tmp_path, "verify-lossless", str(folder), "--json", "--audit-minutes", "5")
     assert verify.returncode == 1, verify.stderr
     arm = next(arm for arm in json.loads(verify.stdout)["arms"] if arm["arm"] == "spec_d4")
     assert (arm["verdict"], arm["audit"]["lacking"]) == ("violation", None)

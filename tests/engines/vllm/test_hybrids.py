@@ -41,7 +41,7 @@ def test_a_hybrid_is_corrupted_and_verify_lossless_finds_a_violation(
     assert [cell["attestation"]["state"] for cell in manifest["cells"]] in (["off", "active"], ["off", "idle"])
     assert manifest["target"]["facts"]["memory"] == "hybrid"
 
-    verdict = call(app, "verify-lossless", str(run), "--json")
+    verdict = call(app, "verify-lossless", str(run), "--audit-minutes", "5", "--json")
     assert verdict.exit_code == 1, verdict.output
     (arm,) = json.loads(verdict.stdout)["arms"]
     violations = [comparison for comparison in arm["comparisons"] if comparison["outcome"] == "violation"]

@@ -46,7 +46,7 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.inputs = {name: str(specification.get("default", "")) for name, specification in ACTION["inputs"].items()}
-        self.inputs |= {"recipe": "recipe.yaml", "baseline": "baseline.json"}
+        self.inputs |= {"recipe": "recipe.yaml", "baseline": "baseline.json", "run-options": "--blocks 3"}
         self.summary = folder / "summary.md"
         (folder / "bin").mkdir()
         shim = folder / "bin" / "benchctl"
@@ -69,8 +69,8 @@ class Job:
             check=False,
         )
 
-    def measure(self, results: str, *, depth: int = 4, blocks: int = 3) -> None:
-        self.inputs |= {"results": results, "run-options": f"--blocks {blocks}"}
+    def measure(self, results: str, *, depth: int = 4) -> None:
+        self.inputs["results"] = results
         (self.folder / "recipe.yaml").write_text(RECIPE.format(depth=depth))
         done = self.step("Measure")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -140,7 +140,7 @@ def test_unchanged_runs_pass_and_what_was_planted_is_stopped(tmp_path: Path, mon
     code, output = job.gate(edited(job, "measured again", steady(1, apart=0.1), "noisy"))
     assert code == 1 and "cannot tell" in output
 
-    job.measure("shallow", depth=1, blocks=1)
+    job.measure("shallow", depth=1)
     code, output = job.gate("shallow")
     assert code == 1 and "spec, code: 0." in output
 
@@ -148,7 +148,7 @@ def test_unchanged_runs_pass_and_what_was_planted_is_stopped(tmp_path: Path, mon
     binary.write_text(WRONG_WHERE_IT_DRAFTS.format(server=search().find().path))
     binary.chmod(0o755)
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(binary))
-    job.measure("lossy", blocks=1)
+    job.measure("lossy")
     code, output = job.gate("lossy")
     assert code == 1 and "lossy: spec: violation" in output
     assert json.loads((tmp_path / "lossy" / "certificate.json").read_text())["predicate"]["result"] == "FAILED"
