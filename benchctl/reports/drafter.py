@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 POSITIONS = 4
 """Draft positions with a share each."""
+_LIMITS = ("min", "p_min", "size_n", "size_m", "min_hits")
+"""Settings beside the depth on which acceptance depends."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,15 @@ class DrafterRow:
     draft: str
     """The draft model's file, else the type of speculation."""
     kind: str
+    """Of speculation, with its settings but the depth."""
     depth: int | None
     temperature: float
     concurrency: int
     context_length: int | None
+    max_tokens: int | None
+    """Of the longest answer."""
+    suite: str | None
+    """Of prompts."""
     overall: Acceptance
     by_task: dict[str, Acceptance]
 
@@ -46,7 +53,7 @@ def drafter_table(runs: Sequence[tuple[RunData, Analysis]]) -> str:
     """
     targets = {run.manifest.target.name for run, _ in runs if run.manifest}
     if len(targets) > 1:
-        sources = ", ".join(sorted({name.source for name in targets}))
+        sources = ", ".join(sorted(f"{name.source} (SHA-256 {', '.join(name.identity)[:12]})" for name in targets))
         raise UsageError(f"These runs have several targets: {sources}.", where="--with", fix="Name runs of one target.")
     rows = [row for run, analysis in runs for row in _rows(run, analysis)]
     tasks = list(dict.fromkeys(task for row in rows for task in row.by_task))
@@ -63,7 +70,11 @@ def drafter_table(runs: Sequence[tuple[RunData, Analysis]]) -> str:
             shares = row.overall.position_unconditional or []
             return shares[position] if position < len(shares) else None
 
-        return numeric(f"Position {position + 1}", share, numbers.percent, optional=True)
+        def write(row: DrafterRow) -> str:
+            drafted = row.depth is None or position < row.depth
+            return numbers.ABSENT if drafted and share(row) is None else numbers.percent(share(row)) if drafted else ""
+
+        return numeric(f"Position {position + 1}", share, cell=write, optional=True)
 
     columns: list[Column[DrafterRow]] = [
         Column("Arm", "arm", Name, heads=True),
@@ -73,6 +84,8 @@ def drafter_table(runs: Sequence[tuple[RunData, Analysis]]) -> str:
         numeric("T", "temperature", numbers.short),
         numeric("In flight", "concurrency"),
         numeric("Context", "context_length", optional=True),
+        *([Column("Prompts", lambda row: row.suite and Name(row.suite))] if _differ(rows, "suite") else []),
+        *([numeric("Answers up to", "max_tokens")] if _differ(rows, "max_tokens") else []),
         acceptance_rate("Accepted", "overall.rate", "overall.doubt"),
         numeric("Length", "overall.acceptance_length", numbers.decimal).means(
             "tokens of a round, the target's own too."
@@ -80,8 +93,14 @@ def drafter_table(runs: Sequence[tuple[RunData, Analysis]]) -> str:
         *map(at_position, range(POSITIONS)),
         *(map(of_task, tasks) if len(tasks) > 1 else ()),
     ]
-    note = "Position: share of rounds that accepted the draft token there. A dash: not reported."
+    note = (
+        "Position: share of rounds that accepted the draft token there; empty beyond the depth. A dash: not reported."
+    )
     return markdown_table(Table("drafter", "Acceptance", columns, rows, note)) if rows else ""
+
+
+def _differ(rows: Sequence[DrafterRow], name: str) -> bool:
+    return len({getattr(row, name) for row in rows}) > 1
 
 
 def _rows(run: RunData, analysis: Analysis) -> list[DrafterRow]:
@@ -94,11 +113,15 @@ def _rows(run: RunData, analysis: Analysis) -> list[DrafterRow]:
         if overall is None or not overall.drafted:
             continue
         place = compared[arm.name]
-        kind = "+".join(arm.types)
-        source = source_name(place.draft.source) if place.draft else kind
+        settings = arm.speculation or {}
+        limits = [f"{key} {settings[key]:g}" for key in _LIMITS if settings.get(key) is not None]
+        types = "+".join(arm.types)
+        source = source_name(place.draft.source) if place.draft else types
         by_task = {row.task: row for row in analysis.acceptance if row.arm == arm.name and row.task != ALL_TASKS}
-        depth = (arm.speculation or {}).get("max")
         group = place.group
-        condition = (group.temperature, group.concurrency, group.context_length)
-        rows.append(DrafterRow(arm.name, source, kind, depth, *condition, overall, by_task))
+        longest = group.max_tokens or (manifest.recipe.get("sampling") or {}).get("max_tokens")
+        condition = (group.temperature, group.concurrency, group.context_length, longest, manifest.suite.get("name"))
+        rows.append(
+            DrafterRow(arm.name, source, ", ".join([types, *limits]), settings.get("max"), *condition, overall, by_task)
+        )
     return rows

@@ -333,7 +333,9 @@ def sentences_of_sweep(analysis: Analysis) -> list[str]:
     if analysis.sweep is None:
         return []
     lead = sweep_words.lead(analysis.sweep)
-    sentences = [sentence for sentence in sweep_words.crossings(analysis.sweep) if sentence != lead]
+    loads = {row.concurrency for row in analysis.sweep.levels if row.rate is None}
+    crossings = sweep_words.crossings(analysis.sweep) if len(loads) > 1 else []
+    sentences = [sentence for sentence in crossings if sentence != lead]
     sentences += sweep_words.batches(analysis)
     if "rate" in analysis.sweep.dimensions:
         sentences += sweep_words.rates(analysis.sweep.levels)

@@ -135,14 +135,28 @@ def _without_crossing(curve: Crossing) -> str:
 def batches(analysis: Analysis) -> list[str]:
     """Return how fast each arm ends a batch, where no request waits for another: all prompts are in flight at once."""
     rows = [row for row in analysis.sweep.levels if row.rate is None] if analysis.sweep else []
+    alone = {(row.work, row.concurrency): row for row in rows if row.is_baseline}
     return [
         f"{row.arm}: a batch, from the first request sent to the last answer's end, is served at "
         f"{numbers.ratio(row.makespan_speedup)} the speed without speculation "
-        f"({f'95 %: {numbers.interval(row.makespan_interval)}' if row.makespan_interval else 'no interval'})."
+        f"({f'95 %: {numbers.interval(row.makespan_interval)}' if row.makespan_interval else 'no interval'})"
+        f"{_batch_seconds(row, alone.get((row.work, row.concurrency)), analysis.blocks)}."
         for row in rows
         if row.makespan_speedup is not None and row.concurrency > 1
         if row.concurrency * analysis.blocks >= row.planned
     ]
+
+
+def _batch_seconds(row: Level, alone: Level | None, blocks: int) -> str:
+    """Return how long a batch takes with an arm and alone, the mean of blocks; empty where either lacks a block."""
+    if (
+        alone is None
+        or not row.makespan_s
+        or not alone.makespan_s
+        or {len(row.by_block), len(alone.by_block)} != {blocks}
+    ):
+        return ""
+    return f": {numbers.seconds(row.makespan_s / blocks)} in place of {numbers.seconds(alone.makespan_s / blocks)}"
 
 
 def rates(levels: list[Level]) -> Iterator[str]:

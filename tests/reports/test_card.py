@@ -39,6 +39,14 @@ def test_the_hub_reads_every_arms_results(run_data: RunData, analysis: Analysis)
         assert args["engine"].startswith("llama.cpp") and "cores" in args["hardware"]
     assert all(f"| `{arm}` |" in page for arm in speedups) and analysis.run in page
     accepted = page.partition("### Acceptance")[2]
+    assert run_data.manifest is not None
+    arms = {arm.name: arm for arm in run_data.manifest.arms}
+    arms["spec_d2"] = arms["spec_d2"].model_copy(
+        update={"speculation": {"type": "draft-simple", "max": 2, "p_min": 0.5}}
+    )
+    shallow = card(replace(run_data, manifest=run_data.manifest.model_copy(update={"arms": [*arms.values()]})), judged)
+    row = next(line for line in shallow.partition("### Acceptance")[2].splitlines() if line.startswith("| `spec_d2`"))
+    assert "| draft-simple, p_min 0.5 | 2 |" in row and "% |  |  |" in row, "there is no position 3"
     assert "Position 1 | Position 2" in accepted and all(f" {task} |" in accepted for task in analysis.tasks)
 
 
@@ -64,7 +72,12 @@ def test_acceptance_stands_by_task_position_depth_and_load(tmp_path: Path) -> No
     assert [(row[0], *row[2:6]) for row in rows] == arms
     assert all(row[6].endswith("%") for row in rows)
     assert run.manifest is not None
+    longer = {**run.manifest.recipe, "sampling": {"temperature": 0, "max_tokens": 1024}}
+    of_code = run.manifest.model_copy(update={"recipe": longer, "suite": {"name": "code.json"}})
+    further = card(run, analysed, [(replace(run, manifest=of_code), analysed)]).splitlines()
+    assert any("| In flight | Prompts | Answers up to | Accepted |" in line for line in further)
+    assert any("| 4 | `code.json` | 1024 |" in line for line in further), "other work than the rows above"
     target = run.manifest.target.model_copy(update={"source": "other.gguf"})
     other = replace(run, manifest=run.manifest.model_copy(update={"target": target}))
-    with pytest.raises(UsageError, match="several targets"):
+    with pytest.raises(UsageError, match=r"several targets: .* \(SHA-256 "):
         card(run, analysed, [(other, analysed)])

@@ -74,7 +74,12 @@ def test_a_batch_is_named_where_all_of_it_is_in_flight_at_once(tmp_path: Path) -
     row = next(level for level in analysis.sweep.levels if level.arm == "spec_d4-c12")
     assert sentence.startswith("spec_d4-c12: a batch, from the first request sent to the last answer's end, is served")
     assert f"at {row.makespan_speedup:.2f}× the speed without speculation (95 %: " in sentence
+    alone = next(level for level in analysis.sweep.levels if level.arm == "baseline-c12")
+    assert row.makespan_s and alone.makespan_s
+    assert sentence.endswith(f"): {row.makespan_s / 3:.2f} s in place of {alone.makespan_s / 3:.2f} s.")
     assert sentence in sentences_of_sweep(analysis)
+    whole = analysis.model_copy(update={"sweep": analysis.sweep.model_copy(update={"levels": [row, alone]})})
+    assert not any("crossing" in text for text in sentences_of_sweep(whole)), "nobody asked for one"
 
 
 def test_conditions_that_are_not_judged_are_named() -> None:

@@ -80,7 +80,8 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
             correct_column(analysis),
         ),
         levels,
-        note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
+        note=f"{WHAT_AN_ARM_IS} Latency: median of a request, tok/s: all requests together, ×: over the baseline."
+        f"{_of_rates(analysis)}",
     )
 
 
@@ -137,7 +138,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             "requests a second that kept the recipe's limits."
         ),
         "throughput_x": beside_baseline(numeric("Throughput ×", "throughput_speedup", numbers.ratio)).means(
-            "over the baseline under the same condition."
+            f"over the baseline under the same condition.{_of_rates(analysis)}"
         ),
         "throughput_95": beside_baseline(interval("95 % interval", "throughput_interval", absent=without)),
         "in_flight": numeric("In flight", "in_flight", numbers.decimal).means(
@@ -161,6 +162,12 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             "delay of benchctl's own sending (95th percentile; the maximum below 40 requests)."
         ),
     }
+
+
+def _of_rates(analysis: Analysis) -> str:
+    """Return what throughput is where requests are sent by the clock; empty for closed loops."""
+    rated = any(row.rate is not None for row in analysis.sweep.levels) if analysis.sweep else False
+    return " At a rate that both keep up with, throughput is about the same: compare latencies." if rated else ""
 
 
 def _by_load(
