@@ -129,8 +129,8 @@ def _tested(rows: list[ArmAccuracy]) -> list[ArmAccuracy]:
     ]
 
 
-def detectable_loss(prompts: int, right: int, gained: int, level: float, power: float = POWER) -> float | None:
-    """Return the smallest net loss, as a share of `prompts`, that McNemar's exact test finds with probability `power`.
+def detectable_loss(prompts: int, right: int, gained: int, level: float) -> float | None:
+    """Return the smallest net loss, as a share of `prompts`, that McNemar's exact test finds with probability `POWER`.
 
     As many prompts are taken to be gained by chance as were; all that is `right` can be lost. `None`: no loss is found.
     """
@@ -145,5 +145,5 @@ def detectable_loss(prompts: int, right: int, gained: int, level: float, power: 
         return float(binom.pmf(differing, prompts, share) @ binom.sf(needed, differing, lost / share))
 
     largest = min(prompts - 2 * gained, right - gained)
-    smallest = bisect_left(range(1, largest + 1), power, key=power_at) + 1
+    smallest = bisect_left(range(1, largest + 1), POWER, key=power_at) + 1
     return smallest / prompts if smallest <= largest else None

@@ -198,10 +198,10 @@ def _crossing(curve: Sequence[tuple[float, float]]) -> float | None:
     return None
 
 
-def curve_line(curve: Sequence[Point], depth: int, steps: int = 60) -> list[tuple[float, float]]:
+def curve_line(curve: Sequence[Point], depth: int) -> list[tuple[float, float]]:
     """Return (α, speed-up) along the curve of a depth, for drawing."""
     low, high = curve[0].alpha, curve[-1].alpha
-    alphas = [low + (high - low) * step / steps for step in range(steps + 1)]
+    alphas = [low + (high - low) * step / 60 for step in range(61)]
     points = [(alpha, speed_at(curve, expected_tokens(alpha, depth))) for alpha in alphas]
     inner = [(alpha, speed) for alpha, speed in points if speed is not None]
     return [(low, curve[0].speedup), *inner, (high, curve[-1].speedup)]

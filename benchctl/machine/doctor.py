@@ -198,8 +198,8 @@ def _power_limit() -> list[Check]:
     return [Check("power limit", "ok", f"Power limits: {', '.join(limits)}.", reason)] if limits else []
 
 
-def check_load(folder: Path | None = None) -> list[Check]:
-    """Watch the machine for a moment. `folder` is where results will be written (default: the current folder)."""
+def check_load() -> list[Check]:
+    """Watch the machine for a moment, and the disk of the current folder, where results are written."""
     processes = _other_processes()
     psutil.cpu_times_percent(None)
     for process in processes:
@@ -213,7 +213,7 @@ def check_load(folder: Path | None = None) -> list[Check]:
         _steal(getattr(shares, "steal", None)),
         _memory(),
         _swap(),
-        _disk(folder or Path.cwd()),
+        _disk(),
     ]
 
 
@@ -272,10 +272,10 @@ def _swap() -> Check:
     )
 
 
-def _disk(folder: Path) -> Check:
+def _disk() -> Check:
     reason = "Records, engine logs and reports are written here; a full disk ends a run."
     try:
-        free = psutil.disk_usage(str(folder)).free
+        free = psutil.disk_usage(".").free
     except OSError as error:
         return Check("disk", "unknown", f"Free disk space cannot be read: {error.strerror}.", reason)
     observed = f"{free / _GIB:.1f} GiB of disk are free in the current folder."

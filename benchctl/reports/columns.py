@@ -218,7 +218,7 @@ WHAT_AN_ARM_IS = "Arm: a setting of speculation."
 """For the first table that names arms."""
 
 
-def arm_column(analysis: Analysis, path: str = "arm", *, key: str = "arm") -> Column[Any]:
+def arm_column(analysis: Analysis, path: str = "arm") -> Column[Any]:
     """The arm of a row, marked where it is lossy by design."""
     labels, arm = lossy_labels(analysis), attrgetter(path)
 
@@ -226,7 +226,7 @@ def arm_column(analysis: Analysis, path: str = "arm", *, key: str = "arm") -> Co
         label = labels.get(arm(row), "")
         return (Name(arm(row)), label) if label else Name(arm(row))
 
-    return Column("Arm", path, cell=cell, key=key, heads=True, chooses="arm")
+    return Column("Arm", path, cell=cell, key="arm", heads=True, chooses="arm")
 
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
@@ -234,6 +234,6 @@ def lossy_labels(analysis: Analysis) -> dict[str, str]:
     return {verdict.arm: lossy_label(verdict.lossy).strip() for verdict in analysis.verdicts if verdict.lossy}
 
 
-def task_column(*, key: str = "task") -> Column[Any]:
+def task_column() -> Column[Any]:
     """The task of a row, or all tasks."""
-    return Column("Task", "task", key=key, chooses="task")
+    return Column("Task", "task", key="task", chooses="task")

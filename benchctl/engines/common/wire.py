@@ -167,9 +167,9 @@ def _cleaned(value: Any) -> Any:  # noqa: ANN401 - whatever a server sends
     return value
 
 
-def text_in(value: object, max_length: int = 4096) -> str | None:
-    """Return what a server reports as text of at most `most` characters; `None` where there is nothing."""
-    return None if value is None else str(value)[:max_length]
+def text_in(value: object) -> str | None:
+    """Return what a server reports as text of at most 4,096 characters; `None` where there is nothing."""
+    return None if value is None else str(value)[:4096]
 
 
 def count_in(value: object, maximum: float = math.inf) -> int | None:

@@ -164,7 +164,7 @@ LARGEST = 0.5
 """A larger shift than this is not simulated: a check that does not detect it is blind."""
 
 
-def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, seed: int = 0) -> dict[int, float | None]:
+def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float) -> dict[int, float | None]:
     """Return the smallest total variation that is detected, by prefix length; `None` for none up to `LARGEST`.
 
     `baseline`: the target's answers, a prompt an array (answers x tokens); `answers`: how many of an arm's are compared
@@ -177,7 +177,7 @@ def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, se
 
     def seen(length: int, step: int) -> bool:
         prompts = [(_shares(rows, length), len(rows), answers) for rows in baseline]
-        return _detected(prompts, step * _STEP, level, np.random.default_rng([seed, length])) >= POWER
+        return _detected(prompts, step * _STEP, level, np.random.default_rng([0, length])) >= POWER
 
     def smallest(length: int) -> float | None:
         last = round(LARGEST / _STEP)
