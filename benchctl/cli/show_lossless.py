@@ -64,7 +64,9 @@ def print_tables(run: RunData, verified: Verified, asked: Asked | None = None) -
     if verified.outputs.not_judged:
         out.say(sweep_words.not_judged(verified.outputs.not_judged))
         out.say()
-    out.table(verdict_counts(verdicts))
+    classes = verdict_counts(verdicts)
+    out.table(classes)
+    out.say(classes.note, "dim")
     for line in scope_lines(verdicts):
         out.say(line)
     out.say()

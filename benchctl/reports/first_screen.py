@@ -29,7 +29,7 @@ from benchctl.reports.columns import (
     interval,
     numeric,
 )
-from benchctl.reports.tables.output import correct_column, output_column
+from benchctl.reports.tables.output import WHAT_POWER_IS, correct_column, output_column
 from benchctl.reports.tables.speed import SPEED_TONE
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import listed, plural
@@ -207,7 +207,7 @@ def _note(analysis: Analysis, rows: list[ScreenRow]) -> str:
     if any(row.replayed is not None for row in rows):
         sentences.append("Replayed: rounds that the target alone read again in the same batches.")
     if any(row.power is not None for row in rows):
-        sentences.append("Power: the chance that this run would have noticed an engine that changes the output.")
+        sentences.append(WHAT_POWER_IS)
     doubts = {row.verdict.acceptance_doubt: 0 for row in rows if row.verdict}
     sentences += [sentence for doubt, sentence in DOUBTS.items() if doubt in doubts]
     if analysis.accuracy:

@@ -52,8 +52,12 @@ def worded(judged: Losslessness) -> Losslessness:
 def noise_sentence(noise: NoiseFloor) -> str:
     """Return the numeric noise at a width, with its control."""
     floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
-    control = f"it diverges from itself at {noise.null_divergences} of {noise.null_places:,} prefixes"
-    return f"Numeric noise of the target at verify width {noise.width}: {floor}; without speculation {control}."
+    reading = "everything" if noise.by_prefill else f"{noise.width} tokens"
+    control = f"diverges from itself at {noise.null_divergences} of {noise.null_places:,} prefixes"
+    return (
+        f"Numeric noise of the target at verify width {noise.width}: {floor}. Reading {reading} at once instead of "
+        f"one, it {control}."
+    )
 
 
 def consistency_sentence(row: SelfConsistency) -> str:
@@ -98,9 +102,9 @@ def _differing(values: dict[str, Any], _: Losslessness) -> str:
     differing, near, damage = values["differing"], values["near_ties"], values["violations"]
     weight = ""
     if near == differing:
-        weight = ", each first at a near-tie that the target's own noise may have decided"
+        weight = ", which first diverges at a near-tie that the target's own noise may decide"
     elif damage:
-        weight = f"; the target's numeric noise does not explain {damage} of them"
+        weight = f"; the target's numeric noise does not explain {'any' if damage == differing else damage} of them"
         weight += f", and {near} are near-ties" if near else ""
     elif near:
         weight = f", {near} of them near-ties"

@@ -45,6 +45,8 @@ _INVALID = {
 }
 
 EXPECTED = "With greedy sampling a request gets the same answer, whatever else the server has done or does beside it."
+_NOISE = {"again": "asked again", "cached": "from the cache", "crowd": "in a crowd"}
+"""The states in which the noise is measured."""
 LEGEND = (
     "Errors, changed (prompts with other answers when asked again): arm / target alone. Rejected: of all draft tokens. "
     "Cached: prompt tokens. Alone: acceptance rate of first answers that none overlapped; accepted: of the others."
@@ -90,7 +92,7 @@ def conclusion(verdict: str, scenario: str, values: Mapping[str, Any]) -> str:
 
 
 def _lacking(values: Mapping[str, Any]) -> str:
-    return listed(_LACKING[code] for code in values["exercised"]["lacking"])
+    return "; ".join(_LACKING[code] for code in values["exercised"]["lacking"])
 
 
 def _failures(values: Mapping[str, Any]) -> list[str]:
@@ -139,9 +141,15 @@ def _counts(values: Mapping[str, Any]) -> str:
 def _undetermined(values: Mapping[str, Any]) -> list[str]:
     return [
         _counts(values),
-        f"From {values['needed']} on, only from the arm, it would be a violation: raise --budget to ask more.",
+        f"{_needed(values)} A larger --budget asks more prompts.",
         *_unscored(values),
     ]
+
+
+def _needed(values: Mapping[str, Any]) -> str:
+    """Return how many prompts would be a violation; of fewer the paired test of prompts shows nothing."""
+    least = f"It would be a violation from {values['needed']} prompts on with different answers only from the arm"
+    return f"{least}{'; fewer were repeated' if values['units'] < values['needed'] else ''}."
 
 
 def _unscored(values: Mapping[str, Any]) -> list[str]:
@@ -161,8 +169,7 @@ def _stable(values: Mapping[str, Any]) -> list[str]:
     )
     return [
         f"{noise} in {exercised['requests']:,} requests and {values['units']} repeated prompts"
-        f"{cached}{crowd}{longest}, {rejected:,} rejected draft tokens.{near} It would be a violation from "
-        f"{values['needed']} prompts on with different answers only from the arm.",
+        f"{cached}{crowd}{longest}, {rejected:,} rejected draft tokens.{near} {_needed(values)}",
         *_unscored(values),
     ]
 
@@ -189,7 +196,7 @@ def slower_in_use(arm: str, scenario: str, alone: float, here: float) -> str:
 
 def scope(scenarios: Iterable[str], noise: Mapping[str, float], limit: float | None, tokens: int) -> str:
     """Return what the verdicts are about, and what rounding is."""
-    states = listed(f"{name} {nats:.2g}" for name, nats in noise.items())
+    states = listed(f"{_NOISE[name]} {nats:.2g}" for name, nats in noise.items())
     measured = (
         f"Rounding moves a margin of the target alone by at most (nats, over {tokens:,} tokens each): {states}. A "
         f"divergence at a margin above {limit:.2g} is a violation."

@@ -76,6 +76,7 @@ def test_lossless_is_zero(equal: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "identical" in shown.stdout
     assert "repeats itself: 2" in shown.stdout
+    assert "Prompts by class." in shown.stdout
 
 
 def test_every_arm_that_is_named_exists_before_anything_is_scored(

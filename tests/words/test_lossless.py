@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, DetectionPower, because
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, ControlTest, DetectionPower, NoiseFloor, because
 from benchctl.analysis.output_results import Comparison, Losslessness
 from benchctl.words import divergence, unscored
 from benchctl.words import lossless as words
@@ -89,6 +89,17 @@ def test_an_audit_reads_as_a_sentence() -> None:
     )
 
 
+def test_noise_says_what_was_read_at_once() -> None:
+    noise = NoiseFloor(
+        width=5, floor=0.7771, method="", prefixes=1003, changed=900, median=0.1, largest=1.0, largest_at_small=0.5,
+        null_places=1003, null_divergences=20,
+    )  # fmt: skip
+    assert words.noise_sentence(noise) == (
+        "Numeric noise of the target at verify width 5: 0.777 nats. Reading 5 tokens at once instead of one, it "
+        "diverges from itself at 20 of 1,003 prefixes."
+    )
+
+
 def test_a_control_reads_as_a_sentence() -> None:
     assert of_arm("control") == (
         "3 of 24 prompts got an answer that the baseline never gave; the baseline's own 4 answers vary at 2. No "
@@ -102,7 +113,8 @@ def test_a_control_reads_as_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"near_ties": 3}, "3 of 9 prompts got another answer than from the target alone, each first at a near-tie"),
+        ({"near_ties": 3}, "3 of 9 prompts got another answer than from the target alone, which first diverges at a "),
+        ({"violations": 3}, "alone; the target's numeric noise does not explain any of them."),
         (
             {"violations": 2, "near_ties": 1},
             "alone; the target's numeric noise does not explain 2 of them, and 1 are near-ties.",

@@ -34,6 +34,7 @@ FORK_CHARACTERS = 12
 """Characters of an answer after its divergence."""
 NAMED_PROMPTS = 8
 """Prompts of an arm that a cell names."""
+WHAT_POWER_IS = "Power: the chance that this run would have noticed an engine that changes the output."
 DIVERGENCE_CELLS = 40
 """Columns of a terminal that the beginning of an answer after its divergence takes at most."""
 
@@ -66,6 +67,7 @@ def verdict_counts(verdicts: Sequence[Losslessness]) -> Table[Losslessness]:
             numeric("power", "stated.chance", numbers.percent, optional=True),
         ),
         verdicts,
+        note=f"Prompts by class. {WHAT_POWER_IS if any(arm.stated for arm in verdicts) else ''}".strip(),
     )
 
 
@@ -104,7 +106,7 @@ def divergences(verdicts: Sequence[Losslessness], baseline: str, limit: int) -> 
             Column("arm's", "divergence.arm_text", cell=beginning("arm"), least_width=110, wrap=True),
         ),
         diverging,
-        note="Margin: how far the target alone prefers its own token, in nats. Noise: margins up to this may change."
+        note="Margin: how far the target alone prefers its own token, in nats. Noise: up to this rounding may decide."
         if scored
         else "",
     )

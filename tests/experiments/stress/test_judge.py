@@ -88,7 +88,11 @@ def changed(*names: str) -> Change:
 def test_equal_answers_are_stable_as_far_as_was_exercised() -> None:
     result = judged(answers(REPEATED))
     assert (result.verdict, result.units, result.changed, result.p) == ("stable", PROMPTS, 0, 1.0)
-    assert "up to 5 tokens of prompt and answer" in conclusion("stable", "canary", result.model_dump())
+    sentence = conclusion("stable", "canary", result.model_dump())
+    assert "up to 5 tokens of prompt and answer" in sentence
+    assert "prompts on with different answers only from the arm." in sentence
+    few = result.model_copy(update={"units": result.needed - 1})
+    assert "only from the arm; fewer were repeated." in conclusion("stable", "canary", few.model_dump())
 
 
 def test_a_violation_says_which_cause_of_its_scenario_was_not_seen() -> None:
@@ -130,7 +134,7 @@ def test_many_small_divergences_are_a_violation() -> None:
     assert result.p == pytest.approx(2**-7)
     few = judged(answers(REPEATED, changed(*names[:4])), gaps=gaps)
     assert few.verdict == "undetermined"
-    assert "From 7 on, only from the arm" in conclusion("undetermined", "canary", few.model_dump())
+    assert "violation from 7 prompts on with" in conclusion("undetermined", "canary", few.model_dump())
     both = judged(answers(REPEATED, changed(*names)), answers(REPEATED, changed(*names)), gaps=gaps)
     assert (both.verdict, both.arm_alone, both.changed) == ("stable", 0, 7), "the control changes as often"
 
