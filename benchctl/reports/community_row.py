@@ -18,7 +18,7 @@ from benchctl.recipes.speculation import takes_draft
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.first_screen import ScreenRow, screen_rows
 from benchctl.reports.render import markdown_table
-from benchctl.reports.tables.provenance import cards, engine_line, processor, source_name, weights_of
+from benchctl.reports.tables.provenance import cards, engine_line, engine_settings, processor, source_name, weights_of
 from benchctl.text import percent
 from benchctl.words import numbers
 
@@ -104,6 +104,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
         Column("Card", lambda _: _card_or_processor(manifest.machine) if manifest else None),
         Column("OS", lambda _: manifest.machine.get("os") if manifest else None),
         Column("Build", build),
+        Column("Set", lambda _: (manifest and ", ".join(engine_settings(manifest))) or None, optional=True),
         Column("Backend", lambda row: (engine(row) and ", ".join(backends_of(engine(row)))) or None, optional=True),
         Column("Target", lambda row: model(row, "target")),
         Column("Draft", lambda row: model(row, "draft")),

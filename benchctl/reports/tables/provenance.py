@@ -59,18 +59,18 @@ def glance(manifest: Manifest) -> list[Fact]:
     return [
         *(("target", line) for line in _models(setup.target for setup in setups)),
         *(("draft", line) for line in _models(setup.draft for setup in setups if setup.draft is not None)),
-        *(("engine", f"{line}{_settings(manifest)}") for line in _engines(manifest)),
+        *(("engine", ", ".join([line, *engine_settings(manifest)])) for line in _engines(manifest)),
         ("hardware", hardware(manifest)),
     ]
 
 
-def _settings(manifest: Manifest) -> str:
-    """Return the precision and the engine's own options that the recipe sets for all arms, as the end of a line."""
+def engine_settings(manifest: Manifest) -> list[str]:
+    """Return the precision and the engine's own options that the recipe sets for all arms, as ends of a sentence."""
     if any(axis.startswith("engine.") for setup in manifest.setups for axis in setup.axes):
-        return ""
+        return []
     engine = manifest.recipe.get("engine") or {}
     dtype, args = engine.get("dtype"), engine.get("args")
-    return f"{f', in {dtype}' if dtype not in (None, 'auto') else ''}{f', with {shlex.join(args)}' if args else ''}"
+    return [*([f"in {dtype}"] if dtype not in (None, "auto") else []), *([f"with {shlex.join(args)}"] if args else [])]
 
 
 def hardware(manifest: Manifest) -> str:
