@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from benchctl.analysis.result import Result
-from benchctl.experiments.stress.plan import CLIENTS, Request, ScenarioName
+from benchctl.experiments.stress.plan import CLIENTS, SCENARIOS, Request, ScenarioName
 from benchctl.experiments.stress.stored import StressAnswer
 
 FEWEST_REJECTED = 0.3
@@ -89,43 +89,37 @@ def exercised(
     drafted, accepted = (_sum(getattr(answer, name) for answer in all_answers) for name in ("drafted", "accepted"))
     cached = _sum(answer.cached for answer in all_answers)
     cached = counted.get("cached tokens") if cached is None else cached
-    lacking: list[Lacking] = [] if repeated else ["repeated"]
-    if scenario in ("cache", "sessions", "long", "slot files") and not cached:
-        lacking.append("cached")
     lengths = [len(answer.prompt) + len(answer.token_ids or ()) for answer in all_answers if answer.prompt]
-    seen: dict[ScenarioName, tuple[Lacking, bool]] = {
-        "long": ("long", context is not None and max(lengths, default=0) >= NEAR * context),
-        "completions": ("several", any((answer.completions or 0) > 1 for answer in all_answers)),
-        "slot files": ("restored", any(answer.restored for answer in all_answers)),
-        "context shift": ("shifted", context is not None and max(lengths, default=0) > context),
-        "small cache": ("evicted", counted.get("evictions", 0) > 0),
-        "preemption": ("preempted", counted.get("preemptions", 0) > 0),
-    }
-    if scenario in seen and not seen[scenario][1]:
-        lacking.append(seen[scenario][0])
+    longest = max(lengths, default=0)
     at_once = min(max(crowd, default=0), counted.get("running", CLIENTS))
-    if scenario in ("crowd", "small cache", "preemption") and at_once < 2:
-        lacking.append("crowd")
-    if scenario == "constraint" and not any(request.by_schema and answer.drafted for request, answer in sound):
-        lacking.append("constrained")
-    if scenario == "cancel" and not any(answer.cancelled for answer in all_answers):
-        lacking.append("cancelled")
-    if not drafted:
-        lacking.append("drafted")
-    elif accepted is None or 1 - accepted / drafted < FEWEST_REJECTED:
-        lacking.append("rejected")
+    rejected = 1 - accepted / drafted if drafted and accepted is not None else 0.0
+    causes: list[tuple[Lacking, Sequence[ScenarioName], bool]] = [
+        ("repeated", SCENARIOS, repeated > 0),
+        ("cached", ("cache", "sessions", "long", "slot files"), bool(cached)),
+        ("long", ("long",), context is not None and longest >= NEAR * context),
+        ("several", ("completions",), any((answer.completions or 0) > 1 for answer in all_answers)),
+        ("restored", ("slot files",), any(answer.restored for answer in all_answers)),
+        ("shifted", ("context shift",), context is not None and longest > context),
+        ("evicted", ("small cache",), counted.get("evictions", 0) > 0),
+        ("preempted", ("preemption",), counted.get("preemptions", 0) > 0),
+        ("crowd", ("crowd", "small cache", "preemption"), at_once > 1),
+        ("constrained", ("constraint",), any(request.by_schema and answer.drafted for request, answer in sound)),
+        ("cancelled", ("cancel",), any(answer.cancelled for answer in all_answers)),
+        ("drafted", SCENARIOS, bool(drafted)),
+        ("rejected", SCENARIOS, not drafted or rejected >= FEWEST_REJECTED),
+    ]
     return Exercised(
         requests=len(pairs),
         errors=len(pairs) - len(sound),
         cached=cached,
         most_at_once=max(crowd, default=0),
-        longest=max(lengths, default=None),
+        longest=longest or None,
         drafted=drafted,
         accepted=accepted,
         acceptance_alone=_acceptance(alone),
         acceptance=_acceptance(later),
         counted=dict(counted),
-        lacking=lacking,
+        lacking=[name for name, scenarios, is_seen in causes if scenario in scenarios and not is_seen],
     )
 
 

@@ -60,7 +60,9 @@ class _OfStress(FilledForm):
     def problem(self) -> str:
         """Return what was expected, the conclusion, and the first wrong answer beside the right one."""
         result = self.result
-        actual = words.conclusion(result.verdict, result.scenario, result.model_dump())
+        values = result.model_dump()
+        values["exercised"]["lacking"] = []  # that the fault kept a scenario from its end is no part of it
+        actual = words.conclusion(result.verdict, result.scenario, values)
         blocks = [f"**Expected:** {prose(words.EXPECTED)}", f"**Actual:** {prose(actual)}"]
         if result.shown is not None and not result.failures and not result.unexplained:
             side = self.arm if result.shown.against == "first" else self.manifest.baseline

@@ -113,7 +113,9 @@ class _Search:
                 asyncio.run(sender.play(waves))
             self._cut_short = sender.late > 0
             requests = [member for wave in waves for member in wave.requests if member.id in played.answers]
-            for number, member in enumerate(requests, start=1):
+            number = 0
+            for member in requests:
+                number += 1 + bool(member.restores)  # slot files are moved by requests of their own
                 answer = played.answers[member.id]
                 if self._is_faulty(member, answer, played.answers):
                     self._played = [sent.id for sent in requests]
@@ -122,6 +124,7 @@ class _Search:
                     text = likeliest_listed(answer.listed) if answer.listed else repr(answer.text)
                     self._shown = f"request {number}: {answer.error or text}"
                     return True
+                number += member.saves
         return False
 
     def _is_faulty(self, request: Request, answer: StressAnswer, answers: dict[str, StressAnswer]) -> bool:
