@@ -14,6 +14,7 @@ from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.recipes.engine_spec import CachingEngineSpec
 
+# With what follows the port: of a line that is just being written a digit may be missing.
 _LISTENING = re.compile(rb"(?i:listening)[^\n]{1,400}?(?:://[^\s/]*:|\bport\W{1,5})(\d{1,5})\D")
 _POLL_S = 0.03
 
