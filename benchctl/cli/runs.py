@@ -1,7 +1,8 @@
-"""`benchctl runs`: list and show the runs of a results folder."""
+"""`benchctl runs`: list, show and delete the runs of a results folder."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import options
-from benchctl.cli.options import JsonForText, Results
+from benchctl.cli.options import JsonForText, Results, of_run
 from benchctl.errors import BenchctlError, UsageError
 from benchctl.reports.json_output import print_json
+from benchctl.text import one_line, plural
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 MOST_LISTED = 25
 """Runs that `runs list` shows unless it is asked for all."""
 
-app = typer.Typer(help="List and show runs.", no_args_is_help=True)
+app = typer.Typer(help="List, show and delete runs.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -77,6 +79,28 @@ def show(run: options.LatestRun = None, results: Results = Path("results"), as_j
         print_json("runs show", stored | {"integrity": integrity.as_dict()})
     else:
         _print_run(folder, manifest, integrity)
+
+
+@app.command("rm")
+def remove(
+    runs: Annotated[list[str], of_run(metavar="RUN…", help="Folders, recipes (their latest run) or ids.")],
+    results: Results = Path("results"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Delete runs with their records, logs and replays. This cannot be undone."""
+    from benchctl.data.listing import remove_runs
+    from benchctl.data.store import resolve_run
+
+    folders = list(dict.fromkeys(resolve_run(run, results) for run in runs))
+    counted = f"{len(folders)} {plural(len(folders), 'run')}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("Deleting runs has to be confirmed.", fix="Add --yes.")
+        for folder in folders:
+            typer.echo(f"  {one_line(str(folder))}")
+        typer.confirm(f"Delete {counted}?", abort=True)
+    remove_runs(folders)
+    typer.echo(f"Deleted {counted}.")
 
 
 KEYS = ("recipe", "status", "engine", "machine", "result", "workload")

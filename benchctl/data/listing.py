@@ -1,13 +1,20 @@
-"""The runs below a results folder: their facts from the manifest alone."""
+"""The runs below a results folder: their facts from the manifest alone, and their deletion."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
-from benchctl.errors import BenchctlError
+from benchctl.data.writer import LOGS, folder_lock
+from benchctl.errors import BenchctlError, UsageError
+from benchctl.writing import cannot_write
+
+FOLDERS = {LOGS, "diagnosis", "sampling", "stress"}
+"""Folders that a run's folder may contain: engine logs, and those of experiments."""
 
 
 @dataclass(frozen=True)
@@ -66,3 +73,27 @@ def listed_run(folder: Path) -> ListedRun:
 
 def _size(file: Path) -> int:
     return file.stat().st_size if file.is_file() else -1
+
+
+def remove_runs(folders: Sequence[Path]) -> None:
+    """Delete run folders with everything in them.
+
+    Raises UsageError for a folder that is no run, before anything is deleted, and StorageError for a run that another
+    benchctl is writing and for what cannot be deleted.
+    """
+    for folder in folders:
+        if folder.is_symlink() or not (folder / MANIFEST).is_file() or (folder / ".git").exists():
+            raise UsageError("this is no run folder, so it is not deleted", where=str(folder))
+        strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in FOLDERS)
+        if strange:
+            raise UsageError(
+                f"this run folder contains something that is not benchctl's: {', '.join(strange[:3])}",
+                where=str(folder),
+                fix="Delete it by hand if that is what you want.",
+            )
+    for folder in folders:
+        with folder_lock(folder):
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                raise cannot_write(error, folder) from None

@@ -33,7 +33,7 @@ def completed(folder: Path, line: str) -> list[str]:
         ("benchctl run -t x --type ngram-mo", {"ngram-mod"}),
         ("benchctl report 2026", {"20260101-000000-abcd"}),
         ("benchctl compare 2026", {"20260101-000000-abcd"}),
-        ("benchctl runs show pa", {"pair"}),
+        ("benchctl runs rm pa", {"pair"}),
         ("benchctl verify-lossless pair --arm spec", {"spec_d2"}),
         ("benchctl compare pair --arm spec", {"spec_d2"}),
         ("benchctl run broken.yaml --only x", set()),

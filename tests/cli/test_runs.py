@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -62,3 +64,47 @@ def test_show_tells_what_a_run_is() -> None:
         assert word in done.stdout
     document = json.loads(benchctl("runs", "show", "vllm-control", "--results", KEPT, "--json").stdout)
     assert document["recipe_name"] == "vllm-control"
+
+
+def test_rm_takes_away_what_was_named_and_nothing_else(results: Path) -> None:
+    refused = benchctl("runs", "rm", "a", "--results", results)
+    assert refused.returncode == 2 and "Add --yes" in refused.stderr
+    done = benchctl("runs", "rm", "a", "--results", results, "--yes")
+    assert (done.returncode, done.stdout) == (0, "Deleted 1 run.\n")
+    assert not (results / "a" / RUN).exists()
+    assert (results / "b" / RUN / "manifest.json").exists()
+
+
+def test_rm_takes_what_benchctl_itself_put_into_the_run(results: Path) -> None:
+    for name in (
+        "sampling/20260102-000000-abcd",
+        "diagnosis/20260102-000000-abcd",
+        "stress/20260102-000000-abcd",
+        "logs",
+    ):
+        (results / "a" / RUN / name).mkdir(parents=True, exist_ok=True)
+    for name in ("audit.json", "audit-kv_f16.json", "replays.json", "costs.json", "recipe.yaml", ".lock", ".summary"):
+        (results / "a" / RUN / name).write_text("{}")
+    done = benchctl("runs", "rm", "a", "--results", results, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert not (results / "a" / RUN).exists()
+
+
+def test_rm_refuses_what_is_no_run_before_it_deletes_anything(results: Path) -> None:
+    (results / "b" / RUN / "photos").mkdir()
+    done = benchctl("runs", "rm", results / "a" / RUN, results / "b" / RUN, "--yes")
+    assert done.returncode == 2
+    assert "photos" in done.stderr
+    assert (results / "a" / RUN / "manifest.json").exists()
+    assert benchctl("runs", "rm", "nowhere", "--results", results, "--yes").returncode == 2
+
+
+def test_rm_leaves_a_run_alone_that_is_being_written(results: Path) -> None:
+    lock = os.open(results / "a" / RUN / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = benchctl("runs", "rm", "a", "--results", results, "--yes")
+    finally:
+        os.close(lock)
+    assert done.returncode == 4
+    assert (results / "a" / RUN / "records.jsonl").exists()

@@ -77,6 +77,7 @@ def test_a_run_with_a_link_in_it_is_refused_by_every_command(run: Path, name: st
         ("run", "--resume", str(run)),
         ("compare", str(run), str(run)),
         ("runs", "show", str(run)),
+        ("runs", "rm", "--yes", str(run)),
     ):
         error = call(app, *words).exception
         assert isinstance(error, StorageError), words
