@@ -195,7 +195,7 @@ def draw_front(analysis: Analysis) -> Figure | None:
         front = on_front(of_kind)
         panel.plot([row.throughput or 0.0 for row in front], [row.request_rate or 0.0 for row in front],
                    color=style.SOFT, linewidth=6, marker="o", markersize=14, alpha=0.45, zorder=0,
-                   label="front (with requests in flight)")  # fmt: skip
+                   label="front (number: requests in flight)")  # fmt: skip
         for row in front:
             panel.annotate(f"{row.concurrency}", (row.throughput or 0.0, row.request_rate or 0.0), xytext=(5, 5),
                            textcoords="offset points", fontsize=7)  # fmt: skip
