@@ -77,7 +77,7 @@ class ScenarioResult(Result):
     unscored: int
     """Divergences from the control that were not scored, where the noise is known."""
     shown: Divergence | None
-    """The first divergence beyond the limit; of a violation by the test, the first."""
+    """The first divergence beyond the limit; of a violation by the test, the first from an earlier answer."""
 
     @property
     def unexplained(self) -> list[Invalid]:
@@ -226,6 +226,7 @@ class _Cell:
             verdict = "not exercised"
         worse = ("control unstable", "violation", "fails")
         gaps = [item.gap for item in self._of_arm if item.gap is not None]
+        changed_first = sorted(self._of_arm, key=lambda item: item.against != "first")
         return ScenarioResult(
             arm=self._name,
             scenario=self._scenario,
@@ -248,7 +249,7 @@ class _Cell:
             limit=limit,
             largest=max(gaps, default=None),
             unscored=missed,
-            shown=next(iter(far), None) or (next(iter(self._of_arm), None) if tested or suspect else None),
+            shown=next(iter(far or (changed_first if tested or suspect else [])), None),
         )
 
     def _scored(self) -> tuple[int, int]:

@@ -133,7 +133,9 @@ class _Search:
             return bool(result.failures) and answer.error is not None
         if result.unexplained:
             return invalid_code(request, answers) == result.unexplained[0].code
-        references = (self._firsts.get(request.unit), self._control.get(request.id)) if request.unit else ()
+        references = [self._firsts.get(request.unit)] if request.unit else []
+        if request.unit and result.limit is not None:  # else a near-tie would do, whose sides arm and control may take
+            references.append(self._control.get(request.id))
         places = (fork(answer, reference) for reference in references if reference is not None)
         return any(self._is_beyond(request.id, answer, *place) for place in places if place is not None)
 

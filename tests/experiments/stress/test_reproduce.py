@@ -63,6 +63,9 @@ def test_the_shortest_plan_shows_what_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert shown(monkeypatch, stress_test(arm, control, requests, "constraint", faults=[fault])) == "request 1: 'abc'"
     always = answers(REPEATED, changed("r3", "r15"))
     assert shown(monkeypatch, stress_test(always, gaps={"r3": 1.0, "r15": 1.0})) == "request 1: 'abc'"
+    names = [f"r{number}" for number in range(12, 19)]
+    unscored = stress_test(answers(REPEATED, changed("r3", *names)), noise={})
+    assert shown(monkeypatch, unscored) == "request 1: 'abc'", "not r3, which differs from the target alone"
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, test: StressTest) -> str | None:
