@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.conditions.sweep import check_levels
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
@@ -190,6 +191,11 @@ def test_slots_that_are_not_filled_are_named(tmp_path: Path) -> None:
     analysis = analyse_run(open_run(tmp_path / "run"))
     assert {"not-filled"} == {warning.id for warning in analysis.warnings}
     assert {warning.where for warning in analysis.warnings} == {"baseline", "spec_d4"}
+    write_sweep(tmp_path / "batch", Sweep(concurrency=(10,), prompts=10))
+    batch = analyse_run(open_run(tmp_path / "batch"))
+    assert batch.sweep is not None
+    slowest = [row.model_copy(update={"in_flight": 5.0}) for row in batch.sweep.levels]
+    assert not list(check_levels(slowest, batch.blocks)), "a batch waits for its longest answer"
 
 
 def test_temperature_is_a_condition(tmp_path: Path) -> None:
