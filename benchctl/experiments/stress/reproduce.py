@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -33,15 +34,29 @@ def reproduce(
 
     Raises EngineError where the engine cannot be started.
     """
+    request = last_needed(test, result)
+    return None if request is None else _Search(test, result, request, start, make_sender, gap, until).run()
+
+
+def last_needed(test: StressTest, result: ScenarioResult) -> str | None:
+    """Return the request up to which a process is repeated: the first that shows the fault; `None` without any.
+
+    What a crowd answers differs from run to run: of the process with most wrong answers, the last of them.
+    """
     if result.failures:
-        request = result.failures[0]
-    elif result.unexplained:
-        request = result.unexplained[0].request
-    elif result.shown is not None:
-        request = result.shown.request
-    else:
-        return None
-    return _Search(test, result, request, start, make_sender, gap, until).run()
+        return result.failures[0]
+    if result.unexplained:
+        return result.unexplained[0].request
+    limit = math.inf if result.limit is None else result.limit
+    beyond = {each.request for each in test.played[result.arm].divergences if (each.gap or 0.0) > limit}
+    crowds = [
+        [request.id for request in process.requests if request.id in beyond]
+        for process in test.plan.processes
+        if process.scenario == result.scenario and any(wave.clients > 1 for wave in process.waves)
+    ]
+    if most := max(crowds, key=len, default=[]):
+        return most[-1]
+    return None if result.shown is None else result.shown.request
 
 
 class _Search:

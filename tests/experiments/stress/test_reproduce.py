@@ -11,6 +11,7 @@ import pytest
 from benchctl.engines.in_use import ServerInUse
 from benchctl.experiments.stress import reproduce as module
 from benchctl.experiments.stress.judge import judge_stress
+from benchctl.experiments.stress.plan import Plan, ProcessPlan, Wave
 from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
 from tests.experiments.stress.test_judge import PLAIN, REPEATED, STOP, answers, changed, request, stress_test
 
@@ -66,6 +67,21 @@ def test_the_shortest_plan_shows_what_counts(monkeypatch: pytest.MonkeyPatch) ->
     names = [f"r{number}" for number in range(12, 19)]
     unscored = stress_test(answers(REPEATED, changed("r3", *names)), noise={})
     assert shown(monkeypatch, unscored) == "request 1: 'abc'", "not r3, which differs from the target alone"
+
+
+def test_of_a_crowd_the_process_with_most_wrong_answers_is_repeated() -> None:
+    arm, wrong = answers(REPEATED, changed("r12", "r20", "r21", "r22")), ("r12", "r20", "r21")
+    test = stress_test(arm, gaps=dict.fromkeys(wrong, 1.0))
+    processes = [
+        ProcessPlan(scenario="canary", name=f"{first}", waves=(Wave(requests=tuple(REPEATED[first:end]), clients=4),))
+        for first, end in ((0, 12), (12, 15), (15, 24))
+    ]
+    test.plan = Plan(seed=1, size=1, processes=tuple(processes))
+    (result,) = judge_stress(test)
+    assert module.last_needed(test, result) == "r21", "r22 is within the noise"
+    for process in test.plan.processes:
+        process.waves[0].clients = 1
+    assert module.last_needed(test, result) == "r12"
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, test: StressTest) -> str | None:
