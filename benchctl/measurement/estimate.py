@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from itertools import chain, islice
 from math import floor, inf, log10
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 import psutil
 
@@ -167,8 +166,10 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
     return None
 
 
-def _names(accelerators: Sequence[Mapping[str, Any]] | None) -> list[object]:
-    return [device.get("name") for device in accelerators or ()]
+def _names(accelerators: object) -> list[object]:
+    """Return the names of GPUs; those of an earlier run may be of any type."""
+    devices = accelerators if isinstance(accelerators, list) else []
+    return [device.get("name") if isinstance(device, dict) else device for device in devices]
 
 
 def timings_for(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:
