@@ -150,7 +150,7 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
 
     A run of the same recipe is preferred.
     """
-    here = describe.cpu_model(), _names(describe.accelerators())
+    this_machine = describe.cpu_model(), _names(describe.accelerators())
     recipe, models = prepared.recipe, prepared.of_baseline.models
     wanted = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
     for run in islice(_runs_below(results, recipe.name), MOST_RUNS):
@@ -158,7 +158,8 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
             manifest = read_manifest(run)
             pair = [model for model in (manifest.target, manifest.draft) if model is not None]
             same = wanted == [[file.sha256 for file in model.files] for model in pair]
-            same = same and here == (manifest.machine.get("cpu"), _names(manifest.machine.get("accelerators")))
+            facts = manifest.machine
+            same = same and this_machine == (facts.get("cpu"), _names(facts.get("accelerators")))
             if same and manifest.engine.kind == recipe.engine.kind:
                 timings = timings_of(open_run(run, check=False), recipe.sampling.max_tokens, f"by run {manifest.run}")
                 if timings.known:
