@@ -20,9 +20,8 @@ MINUTES=${MINUTES:-1000}
 device=cuda # without a GPU a run is refused
 dry=
 [ "${1-}" = --dry-run ] && { dry=--dry-run device=auto; shift; }
-only=" $* " left=" " failed=0
+only=" $* " left=" " failed=0 counting=1
 declare -A count
-[ -n "$dry" ] || mkdir -p "$OUT"
 
 quoted() { # WORD …: as a shell reads them
     local word
@@ -32,6 +31,7 @@ quoted() { # WORD …: as a shell reads them
 step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, and keeps its answers
     local name=$1 limit=$2 began=$SECONDS folder=${!#} seconds cut code; shift 2
     count[$name]=$((${count[$name]-0} + 1))
+    [ -z "$counting" ] || return 0
     [[ $only = "  " && $name != install || $only = *" $name "* ]] || return 0
     if [ -n "$dry" ]; then
         echo; echo "== $name, at most $limit s: $(quoted "$@")"
@@ -40,7 +40,7 @@ step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, an
     fi
     local ended=$OUT/$name.${count[$name]}.ended
     [ -e "$ended" ] && { echo "== $name ended before"; return 0; }
-    seconds=$((60 * MINUTES - SECONDS)); [ "$seconds" -lt "$limit" ] && limit=$seconds
+    seconds=$((60 * 10#$MINUTES - SECONDS)); [ "$seconds" -lt "$limit" ] && limit=$seconds
     [ "$limit" -gt 20 ] || { left+="$name "; return 0; }
     cut=$(find "$folder" -mindepth 2 -maxdepth 2 -type d -not -path '*-tuned/*' 2>/dev/null | sort | tail -n 1)
     [[ $2 = run || $2 = tune ]] && [ -n "$cut" ] && set -- benchctl "$2" --resume "$cut" -o "$folder"
@@ -56,63 +56,69 @@ step() { # NAME LIMIT_S benchctl COMMAND …: at its limit it is interrupted, an
     esac
 }
 
-step machine 60 \
-    benchctl engines list
-step machine 60 \
-    benchctl engines doctor
+steps() {
+    step machine 60 \
+        benchctl engines list
+    step machine 60 \
+        benchctl engines doctor
 
-# Does `tune` time the widths and find the depth behind the fall at 17 tokens?
-step tune 240 \
-    benchctl tune padded --set engine.device=$device --budget 2m -o "$OUT/tune"
+    # Does `tune` time the widths and find the depth behind the fall at 17 tokens?
+    step tune 240 \
+        benchctl tune padded --set engine.device=$device --budget 2m -o "$OUT/tune"
 
-# Does `explain` time the widths of a run's target, and has its report the figure with the cliffs and falls?
-step widths 90 \
-    benchctl run padded --set engine.device=$device --only spec_d8 --blocks 3 --yes -o "$OUT/widths"
-step widths 90 \
-    benchctl explain --results "$OUT/widths"
-step widths 60 \
-    benchctl report --results "$OUT/widths" -o "$OUT/reports"
+    # Does `explain` time the widths of a run's target, and has its report the figure with the cliffs and falls?
+    step widths 90 \
+        benchctl run padded --set engine.device=$device --only spec_d8 --blocks 3 --yes -o "$OUT/widths"
+    step widths 90 \
+        benchctl explain --results "$OUT/widths"
+    step widths 60 \
+        benchctl report --results "$OUT/widths" -o "$OUT/reports"
 
-# Is a hybrid's output the target's in vLLM with prefix caching, where states are kept at the ends of blocks (`align`)?
-# Is it with CUDA graphs, at 200 prompts? (Eager, 8 at a time: 190 of 200 identical.)
-for requests in 8 1; do
-    step align-$requests 400 \
-        benchctl run vllm-hybrid --set engine.prefix_caching=true --set "engine.args=[--mamba-cache-mode, align]" --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/align-$requests"
-    step align-$requests 200 \
-        benchctl verify-lossless --results "$OUT/align-$requests" --audit-minutes 1.5
-    step graphs-$requests 400 \
-        benchctl run vllm-hybrid --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/graphs-$requests"
-    step graphs-$requests 200 \
-        benchctl verify-lossless --results "$OUT/graphs-$requests" --audit-minutes 1.5
-done
+    # Is a hybrid's output the target's in vLLM with prefix caching, where states are kept at the ends of blocks (`align`)?
+    # Is it with CUDA graphs, at 200 prompts? (Eager, 8 at a time: 190 of 200 identical.)
+    for requests in 8 1; do
+        step align-$requests 400 \
+            benchctl run vllm-hybrid --set engine.prefix_caching=true --set "engine.args=[--mamba-cache-mode, align]" --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/align-$requests"
+        step align-$requests 200 \
+            benchctl verify-lossless --results "$OUT/align-$requests" --audit-minutes 1.5
+        step graphs-$requests 400 \
+            benchctl run vllm-hybrid --set engine.device=$device --set engine.dtype=bfloat16 --set engine.max_num_seqs=32 --set "prompts={suite: many, limit: 25}" --set "matrix={concurrency: [$requests]}" --set sampling.max_tokens=32 --blocks 1 --yes -o "$OUT/graphs-$requests"
+        step graphs-$requests 200 \
+            benchctl verify-lossless --results "$OUT/graphs-$requests" --audit-minutes 1.5
+    done
 
-# Is the self-speculation of transformers lossless on CUDA? (The check was cut off after 40 s.)
-step transformers 200 \
-    benchctl run self-speculation-ablation --set engine.device=$device --set models.target.source=bundled:tiny-hybrid --set matrix=null --only ssm_d4 --only layerskip_d4 --blocks 1 --yes -o "$OUT/transformers"
-step transformers 300 \
-    benchctl verify-lossless --results "$OUT/transformers" --audit-minutes 2
+    # Is the self-speculation of transformers lossless on CUDA? (The check was cut off after 40 s.)
+    step transformers 200 \
+        benchctl run self-speculation-ablation --set engine.device=$device --set models.target.source=bundled:tiny-hybrid --set matrix=null --only ssm_d4 --only layerskip_d4 --blocks 1 --yes -o "$OUT/transformers"
+    step transformers 300 \
+        benchctl verify-lossless --results "$OUT/transformers" --audit-minutes 2
 
-# Do n-grams pay in vLLM as it is served, compiled and with CUDA graphs? (Only the baseline was measured.)
-step served 700 \
-    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set matrix=null --only ngram_d8 --blocks 3 --yes -o "$OUT/served"
-step served 200 \
-    benchctl verify-lossless --results "$OUT/served" --audit-minutes 1.5
+    # Do n-grams pay in vLLM as it is served, compiled and with CUDA graphs? (Only the baseline was measured.)
+    step served 700 \
+        benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set matrix=null --only ngram_d8 --blocks 3 --yes -o "$OUT/served"
+    step served 200 \
+        benchctl verify-lossless --results "$OUT/served" --audit-minutes 1.5
 
-# What do compilation and CUDA graphs bring each arm? (Each was timed in a run of its own.)
-step eager 400 \
-    benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set "matrix={engine.args: {graphs: [], eager: [--enforce-eager]}}" --only ngram_d8 --blocks 1 --yes -o "$OUT/eager"
+    # What do compilation and CUDA graphs bring each arm? (Each was timed in a run of its own.)
+    step eager 400 \
+        benchctl run vllm-load --set engine.device=$device --set engine.dtype=bfloat16 --set "matrix={engine.args: {graphs: [], eager: [--enforce-eager]}}" --only ngram_d8 --blocks 1 --yes -o "$OUT/eager"
 
-# Do benchctl's own installations for CUDA end, and do their engines start? (5 GB of packages; an hour of two cores.)
-step install 1800 \
-    benchctl engines install vllm
-step install 5400 \
-    benchctl engines install llama.cpp --cuda
-step install 300 \
-    benchctl engines doctor
+    # Do benchctl's own installations for CUDA end, and do their engines start? (5 GB of packages; an hour of two cores.)
+    step install 1800 \
+        benchctl engines install vllm
+    step install 5400 \
+        benchctl engines install llama.cpp --cuda
+    step install 300 \
+        benchctl engines doctor
+}
 
+steps # only counts
 for name in $only; do
     [ -n "${count[$name]-}" ] || { echo "there is no step $name; there are: ${!count[*]}" >&2; exit 2; }
 done
+count=() counting=
+[ -n "$dry" ] || mkdir -p "$OUT"
+steps
 [ "$left" = " " ] || echo "== The time was over. The same command goes on with: $(printf '%s\n' $left | uniq | paste -sd ' ')"
 [ $failed = 0 ] || exit 1
 [ "$left" = " " ] || exit 124

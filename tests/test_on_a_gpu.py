@@ -41,8 +41,11 @@ def test_what_no_time_was_left_for_is_named_with_a_status_of_its_own(started: Pa
     code, printed = script(started, "tune", "align-8", MINUTES="0")
     assert (code, printed.strip().rpartition(": ")[2]) == (124, "tune align-8")
     assert not started.exists()
-    for words, settings in ((("tunes",), {}), ((), {"MINUTES": "soon"})):
+    for words, settings in ((("tune", "--dry-run"), {}), (("tune", "tunes"), {}), ((), {"MINUTES": "soon"})):
         assert script(started, *words, **settings)[0] == 2
+        assert not started.exists(), "nothing is measured before the words are understood"
+    assert script(started, "tune", MINUTES="08")[0] == 0
+    assert started.exists(), "eight minutes, no octal number"
 
 
 def test_the_findings_list_what_it_would_run(started: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import psutil
 
 LIMIT_S = 240.0
-"""What is not true by then never will be."""
+"""What is not true by then never will be. A process that a test expects to be killed must sleep for longer."""
 Value = TypeVar("Value")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from itertools import chain, islice
 from math import floor, inf, log10
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 import psutil
 
@@ -151,7 +150,7 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
 
     A run of the same recipe is preferred.
     """
-    here = describe.cpu_model(), _names(describe.accelerators())
+    this_machine = describe.cpu_model(), _names(describe.accelerators())
     recipe, models = prepared.recipe, prepared.of_baseline.models
     wanted = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
     for run in islice(_runs_below(results, recipe.name), MOST_RUNS):
@@ -159,7 +158,8 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
             manifest = read_manifest(run)
             pair = [model for model in (manifest.target, manifest.draft) if model is not None]
             same = wanted == [[file.sha256 for file in model.files] for model in pair]
-            same = same and here == (manifest.machine.get("cpu"), _names(manifest.machine.get("accelerators")))
+            facts = manifest.machine
+            same = same and this_machine == (facts.get("cpu"), _names(facts.get("accelerators")))
             if same and manifest.engine.kind == recipe.engine.kind:
                 timings = timings_of(open_run(run, check=False), recipe.sampling.max_tokens, f"by run {manifest.run}")
                 if timings.known:
@@ -167,8 +167,10 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
     return None
 
 
-def _names(accelerators: Sequence[Mapping[str, Any]] | None) -> list[object]:
-    return [device.get("name") for device in accelerators or ()]
+def _names(accelerators: object) -> list[object]:
+    """Return the names of GPUs; those of an earlier run may be of any type."""
+    devices = accelerators if isinstance(accelerators, list) else []
+    return [device.get("name") if isinstance(device, dict) else device for device in devices]
 
 
 def timings_for(prepared: Prepared, resumed: RunData | None, results: Path) -> Timings:

@@ -256,7 +256,7 @@ def test_a_run_is_resumed_from_anywhere(tmp_path: Path) -> None:
 
 def test_a_preparation_that_is_cut_off_leaves_nothing_running(tmp_path: Path) -> None:
     slow = tmp_path / "llama-server"
-    slow.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 60\n")
+    slow.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 900\n")
     slow.chmod(0o755)
     process = start("run", write_recipe(tmp_path), "--engine-binary", slow, cwd=tmp_path)
     pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the probe"))

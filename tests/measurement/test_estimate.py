@@ -181,8 +181,9 @@ def test_a_run_of_another_machine_says_nothing_of_this_one(
     prepared = Prepared(recipe, Path(), cast(Any, suite), tuple(prompts), {}, [], setups)
     kind = manifest.engine.model_copy(update={"kind": recipe.engine.kind})
     cards: dict[str, list[dict[str, Any]]] = {"1": [], "2": [{"name": "H100"}]}
-    for run, accelerators in cards.items():
-        machine = {"cpu": "EPYC", "accelerators": accelerators}
+    stored: dict[str, Any] = {**cards, "3": ["a stranger's"], "4": 5}
+    for run in stored:
+        machine = {"cpu": "EPYC" if run in cards else "Xeon", "accelerators": stored[run]}
         made = manifest.model_copy(update={"run": run, "machine": machine, "engine": kind})
         with RunWriter(tmp_path / "toy" / run, made) as writer:
             record = Record(label="baseline", task="code", prompt_idx=0, rep=0, schema_version=SCHEMA_VERSION)

@@ -238,7 +238,7 @@ def test_a_killed_benchctl_takes_the_tool_along_and_what_it_left_is_never_used(
 ) -> None:
     pid = tmp_path / "pid"
     source, half = make_gguf(), f'{RESULT}; printf GGUF > "$result"'
-    tool = scripted(tmp_path, f'{half}; echo $$ > "{pid}"; exec sleep 120')
+    tool = scripted(tmp_path, f'{half}; echo $$ > "{pid}"; exec sleep 900')
     started = subprocess.Popen([sys.executable, "-c", SLEEPER, str(source), tool.command[0]])
     wait_for(lambda: pid.is_file() and pid.read_text().endswith("\n"), "the tool")
     sleeper = psutil.Process(int(pid.read_text()))

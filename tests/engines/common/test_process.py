@@ -16,10 +16,10 @@ from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.errors import EngineError, StorageError
 from tests.waiting import LIMIT_S, has_ended, wait_for
 
-STUBBORN = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
+STUBBORN = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(900)"
 FAMILY = (
-    "import subprocess,sys,time; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(120)']);"
-    "print(p.pid, flush=True); time.sleep(120)"
+    "import subprocess,sys,time; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(900)']);"
+    "print(p.pid, flush=True); time.sleep(900)"
 )
 
 
@@ -54,7 +54,7 @@ def test_death_by_signal_is_distinguished(tmp_path: Path) -> None:
 
 
 def test_stop_is_gentle_first_and_safe_to_repeat(tmp_path: Path) -> None:
-    process = python("import time; print('up', flush=True); time.sleep(120)", tmp_path / "log")
+    process = python("import time; print('up', flush=True); time.sleep(900)", tmp_path / "log")
     assert process.alive()
     assert process.stop() == -signal.SIGTERM
     assert process.stop() == -signal.SIGTERM
@@ -88,7 +88,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_terminals_interrupt_does_not_reach_the_engine(tmp_path: Path) -> None:
-    process = python("import time; time.sleep(120)", tmp_path / "log")
+    process = python("import time; time.sleep(900)", tmp_path / "log")
     try:
         assert os.getpgid(process.pid) == process.pid != os.getpgrp()
         assert os.getsid(process.pid) == os.getsid(0)  # Linux would schedule another session against ours.
@@ -102,7 +102,7 @@ from pathlib import Path
 from benchctl.engines.common.process import EngineProcess
 process = EngineProcess([sys.executable, "-c", {engine!r}], dict(os.environ), Path({log!r}))
 print(process.pid, process._supervisor.pid, flush=True)
-time.sleep(120)
+time.sleep(900)
 """
 
 
@@ -125,7 +125,7 @@ def test_the_engine_dies_with_benchctl(tmp_path: Path, number: signal.Signals, e
 
 
 def test_the_engine_dies_with_its_supervisor(tmp_path: Path) -> None:
-    process = python("import time; time.sleep(120)", tmp_path / "log")
+    process = python("import time; time.sleep(900)", tmp_path / "log")
     os.kill(process._supervisor.pid, signal.SIGKILL)
     assert process.wait(LIMIT_S)
     assert process.status is None
@@ -142,7 +142,7 @@ def test_the_supervisor_stops_the_engine_on_sigterm(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_was_killed_from_outside(tmp_path: Path) -> None:
-    process = python("import time; time.sleep(120)", tmp_path / "log")
+    process = python("import time; time.sleep(900)", tmp_path / "log")
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
     assert process.wait(LIMIT_S)
@@ -151,8 +151,8 @@ def test_an_engine_that_was_killed_from_outside(tmp_path: Path) -> None:
 
 SIGTERM_IS_SWALLOWED = "import signal,time; signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
 OWN_SESSION = (
-    "import subprocess,sys,time; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(120)'],"
-    "start_new_session=True); print(p.pid, flush=True); time.sleep(120)"
+    "import subprocess,sys,time; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(900)'],"
+    "start_new_session=True); print(p.pid, flush=True); time.sleep(900)"
 )
 SHARES = """
 import os, signal, sys, time
@@ -160,7 +160,7 @@ from multiprocessing import shared_memory
 held = shared_memory.SharedMemory(create=True, size=4096)
 open(sys.argv[1] + "/socket", "w").close()
 print(held._name, flush=True)
-time.sleep(120)
+time.sleep(900)
 """
 
 
