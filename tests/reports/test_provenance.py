@@ -57,6 +57,10 @@ def test_settings_that_change_the_speed_of_every_arm_stand_beside_the_engine() -
     ))  # fmt: skip
     assert eager == "vLLM 0.32.0 on cuda, in bfloat16, with --enforce-eager"
     assert str(padded).endswith("commit 0c1e570)"), "it sets none"
+    manifest = read_manifest(ROOT / "results/vllm-gpu/20261126-203918-4fb8")
+    for args, shown in (([8, "a b"], "in bfloat16, with 8 'a b'"), ("--eager", "in bfloat16"), (8, "in bfloat16")):
+        recipe = {"engine": {"dtype": "bfloat16", "args": args}}
+        assert ", ".join(provenance.engine_settings(manifest.model_copy(update={"recipe": recipe}))) == shown
 
 
 def test_a_command_survives_the_shell() -> None:

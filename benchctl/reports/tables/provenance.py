@@ -70,7 +70,8 @@ def engine_settings(manifest: Manifest) -> list[str]:
         return []
     engine = manifest.recipe.get("engine") or {}
     dtype, args = engine.get("dtype"), engine.get("args")
-    return [*([f"in {dtype}"] if dtype not in (None, "auto") else []), *([f"with {shlex.join(args)}"] if args else [])]
+    options = shlex.join(map(str, args)) if isinstance(args, list) else ""
+    return [*([f"in {dtype}"] if dtype not in (None, "auto") else []), *([f"with {options}"] if options else [])]
 
 
 def hardware(manifest: Manifest) -> str:
