@@ -66,7 +66,7 @@ def glance(manifest: Manifest) -> list[Fact]:
 
 def engine_settings(manifest: Manifest) -> list[str]:
     """Return the precision and the engine's own options that the recipe sets for all arms, as ends of a sentence."""
-    if any(axis.startswith("engine.") for setup in manifest.setups for axis in setup.axes):
+    if any(axis.partition(".")[0] == "engine" for setup in manifest.setups for axis in setup.axes):
         return []
     engine = manifest.recipe.get("engine") or {}
     dtype, args = engine.get("dtype"), engine.get("args")
