@@ -52,6 +52,13 @@ def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analys
     assert others == ["q8_0 and q4_k_m: spec_d8 is slower (0.45×, 0.39×); ngram was not tried."]
 
 
+def test_a_target_whose_every_arm_damages_the_output_has_no_empty_sentence(flagship: Analysis) -> None:
+    damaged = {"verdict": "violation", "counts": {"violation": 3}}
+    rows = [row.model_copy(update=damaged if row.arm == "spec_d8-t_q8_0" else {}) for row in flagship.losslessness]
+    (_, *others) = sentences_of_sweep(flagship.model_copy(update={"losslessness": rows}))
+    assert others == ["q4_k_m: spec_d8 is slower (0.39×); ngram was not tried."]
+
+
 def test_an_output_is_compared_with_that_of_the_same_target(flagship: Analysis) -> None:
     def judged(verdict: str, arms: set[str]) -> Analysis:
         rows = [row.model_copy(update={"lossless": verdict} if row.arm in arms else {}) for row in flagship.verdicts]
