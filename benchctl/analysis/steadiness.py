@@ -123,8 +123,10 @@ def _longest_gap(record: Record, gaps: Sequence[float], before_first: Sequence[t
     begin, within = record.sent_s + record.ttft_s, max(0.0, (record.decode_s or 0.0) - sum(gaps))
     longest = 0.0
     for gap in gaps:
-        others = sum(max(0.0, min(begin + gap + within, end) - max(begin, start)) for start, end in before_first)
-        longest, begin = max(longest, gap - others), begin + gap
+        if gap > longest:
+            others = sum(max(0.0, min(begin + gap + within, end) - max(begin, start)) for start, end in before_first)
+            longest = max(longest, gap - others)
+        begin += gap
     return longest
 
 

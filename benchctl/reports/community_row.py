@@ -104,7 +104,7 @@ def rows(run: RunData, analysis: Analysis) -> str:
         Column("Card", lambda _: _card_or_processor(manifest.machine) if manifest else None),
         Column("OS", lambda _: manifest.machine.get("os") if manifest else None),
         Column("Build", build),
-        Column("Set", lambda _: (manifest and ", ".join(engine_settings(manifest))) or None, optional=True),
+        Column("Settings", lambda _: (manifest and ", ".join(engine_settings(manifest))) or None, optional=True),
         Column("Backend", lambda row: (engine(row) and ", ".join(backends_of(engine(row)))) or None, optional=True),
         Column("Target", lambda row: model(row, "target")),
         Column("Draft", lambda row: model(row, "draft")),

@@ -177,7 +177,9 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "faults": conclusion.faults(analysis),
         "never_folded": never_folded(analysis),
         "undetermined": {
-            row.arm: verdict_words.output(row) for row in analysis.losslessness if row.verdict == "undetermined"
+            row.arm: verdict_words.output(row)
+            for row in analysis.losslessness
+            if row.verdict == "undetermined" and row.arm not in never_folded(analysis)  # else its conclusion has it
         },
         "breakeven": None if analysis.breakeven is None else breakeven.needs_table(analysis.breakeven),
         "breakeven_statements": [] if analysis.breakeven is None else breakeven_words.statements(analysis.breakeven),

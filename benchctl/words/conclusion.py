@@ -353,6 +353,8 @@ def _groups(analysis: Analysis) -> Iterator[str]:
         sound = [row for row in of_target if row.arm not in damaged]
         name = outcome_words.target_name(target)
         sentences = _speculation(analysis, sound, brief=True).replace(" as without speculation", "")
+        if not sentences:
+            continue  # each of its arms damages the output, which is said before, or is synthetic
         if sentences.startswith(_ONE_SLOWER):
             setting = analysis.compared[of_target[0].arm].of
             slower.setdefault(setting, {})[name] = numbers.ratio(of_target[0].speedup)

@@ -15,6 +15,7 @@ from benchctl.words import numbers
 if TYPE_CHECKING:
     from benchctl.analysis.losslessness import Range, Scope
     from benchctl.analysis.results import Analysis
+    from benchctl.analysis.speed_results import SpeedUp
 
 REPEAT = "repeat on a quiet one"
 DEMONSTRATION = "Demonstration models: none of this carries over to yours."
@@ -128,7 +129,7 @@ def felt(outcome: Outcome, analysis: Analysis) -> str:
     requests = [f"{row.arm} {numbers.ratio(row.request)}" for row in others if row.request and row.arm in faster]
     rest = f" ({', '.join(requests[:_MOST_OTHERS])})" if requests else ""
     request = [f"whole request {numbers.ratio(best.request)} as fast{rest}"] if best.request is not None else []
-    details = ", ".join([*request, *_details(best)])
+    details = ", ".join([*request, *_details(best, analysis.speedup_of(best.arm))])
     measured = f"Costs of {best.arm} (measured): {details}." if details else ""
     return " ".join(filter(None, [measured, _projected(best, outcome), conditions(_scope(analysis))]))
 
@@ -144,10 +145,12 @@ def _projected(row: Felt, outcome: Outcome) -> str:
     return f"{ANSWER_TOKENS} tokens (projected) take {', '.join(parts)}." if parts else ""
 
 
-def _details(row: Felt) -> Iterator[str]:
+def _details(row: Felt, speed: SpeedUp | None) -> Iterator[str]:
     if row.first_token is not None:
         close = "no later" if row.first_token <= 1 else "about as early"
-        yield f"first token {_changed(row.first_token, 'sooner', 'later') or close}"
+        change, ends = _changed(row.first_token, "sooner", "later"), speed.ttft_interval if speed else None
+        noise = " (within noise)" if change and ends is not None and not ends.excludes_one else ""
+        yield f"first token {change or close}{noise}"
     if row.memory_added is not None:
         left = f" ({numbers.size(row.memory_left)} free)" if row.memory_left is not None else ""
         added = f"+{numbers.size(row.memory_added)}" if row.memory_added >= _NOTABLE else "as before"

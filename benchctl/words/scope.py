@@ -46,8 +46,7 @@ def _power(identical: Losslessness) -> str:
     """Return the replay of an identical arm or its power, or how to measure that, or why it cannot be."""
     stated = identical.stated
     if identical.replayed is not None:
-        rounds = identical.replayed.rounds
-        return f"{'its one round replays' if rounds == 1 else f'all {rounds:,} rounds replay'} exactly"
+        return "all its rounds replay exactly"
     if stated is not None:
         enough = stated.chance >= ENOUGH_POWER or not can_be_shown(stated)
         needed = "" if enough else f", {percent(ENOUGH_POWER)} with about {stated.prompts:,} prompts"

@@ -143,7 +143,7 @@ def batches(analysis: Analysis) -> list[str]:
         f"{_batch_seconds(row, alone.get((row.work, row.concurrency)), analysis.blocks)}."
         for row in rows
         if row.makespan_speedup is not None and row.concurrency > 1
-        if row.concurrency * analysis.blocks >= row.planned
+        if row.concurrency >= row.prompts
     ]
 
 

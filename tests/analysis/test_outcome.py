@@ -11,6 +11,7 @@ from rich.console import Console
 
 from benchctl.analysis.frame import ALL_TASKS
 from benchctl.analysis.outcome import ANSWER_TOKENS, find_outcome, task_effects
+from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
@@ -49,6 +50,13 @@ def test_the_fastest_of_all_may_be_a_target_without_speculation(flagship: Analys
         "almost any fault. Nor is that of spec_d8-t_q4_k_m."
     )
     assert others == ["q8_0 and q4_k_m: spec_d8 is slower (0.45×, 0.39×); ngram was not tried."]
+
+
+def test_a_target_whose_every_arm_damages_the_output_has_no_empty_sentence(flagship: Analysis) -> None:
+    damaged = {"verdict": "violation", "counts": {"violation": 3}}
+    rows = [row.model_copy(update=damaged if row.arm == "spec_d8-t_q8_0" else {}) for row in flagship.losslessness]
+    (_, *others) = sentences_of_sweep(flagship.model_copy(update={"losslessness": rows}))
+    assert others == ["q4_k_m: spec_d8 is slower (0.39×); ngram was not tried."]
 
 
 def test_an_output_is_compared_with_that_of_the_same_target(flagship: Analysis) -> None:
@@ -108,17 +116,21 @@ def test_a_reader_who_decides_sees_a_number_for_each_setting_that_he_may_run(fla
 
 
 @pytest.mark.parametrize(
-    ("first_token", "energy", "said"),
+    ("first_token", "ends", "energy", "said"),
     [
-        (0.965, 0.196, "first token 4 % sooner, {free}, 80 % less energy a token (GPU)"),
-        (1.02, 1.0, "first token about as early, {free}, about the same energy a token (GPU)"),
-        (2.69, 1.5, "first token 169 % later, {free}, 50 % more energy a token (GPU)"),
+        (0.965, (0.95, 0.98), 0.196, "first token 4 % sooner, {free}, 80 % less energy a token (GPU)"),
+        (0.965, (0.85, 1.09), 0.196, "first token 4 % sooner (within noise), {free}, 80 % less energy a token (GPU)"),
+        (1.02, (0.9, 1.1), 1.0, "first token about as early, {free}, about the same energy a token (GPU)"),
+        (2.69, None, 1.5, "first token 169 % later, {free}, 50 % more energy a token (GPU)"),
     ],
-)  # fmt: skip
+)
 def test_what_changes_is_said_in_plain_comparisons(
-    flagship: Analysis, first_token: float, energy: float, said: str
+    flagship: Analysis, first_token: float, ends: tuple[float, float] | None, energy: float, said: str
 ) -> None:
     outcome = find_outcome(flagship)
+    interval = ends and Interval(low=ends[0], high=ends[1], method="")
+    speedups = [row.model_copy(update={"ttft_interval": interval}) for row in flagship.speedups]
+    flagship = flagship.model_copy(update={"speedups": speedups})
     changed = {"first_token": first_token, "energy": energy, "energy_of": ["gpu"]}
     best = outcome.felt[0].model_copy(update=changed)
     said = said.format(free="RAM +19.2 MiB (20.1 GiB free)")

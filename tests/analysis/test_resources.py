@@ -121,3 +121,18 @@ def test_a_gpu_whose_memory_is_not_reported_has_a_line(
     rows = resources_of(*cells, engine=engine, recipe={"engine": {"device": device}})
     table = resources(Analysis.model_construct(resources=rows, verdicts=[]))
     assert ("GPU memory is not reported" in str(table.note)) is reported
+
+
+def test_memory_that_some_engines_reserve_is_said_of_those() -> None:
+    """Engines may be an axis of a run."""
+    baseline, spec = resources_of(*(cell(arm, 0, {}, device=MIB) for arm in ("baseline", "spec")))
+    reserved = "reserved by the engine at its start"
+    for kinds, said in (
+        ((False, False), ""),
+        ((True, True), f": {reserved}"),
+        ((False, True), f"of some arms {reserved}"),
+    ):
+        pairs = zip((baseline, spec), kinds, strict=True)
+        rows = [row.model_copy(update={"device_reserved": kind}) for row, kind in pairs]
+        table = resources(Analysis.model_construct(resources=rows, verdicts=[]))
+        assert said in str(table.explanation) and (reserved in str(table.explanation)) == bool(said)

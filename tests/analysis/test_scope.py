@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.losslessness import DetectionPower, Scope
+from benchctl.analysis.losslessness import ArmReplay, DetectionPower, Scope
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
 from benchctl.words.scope import scope_lines, scope_sentence
@@ -39,6 +39,12 @@ def test_lengths_and_requests_are_counted_from_the_records(make_record: Any, mak
     assert "power not measured: `benchctl verify-lossless --arm spec` measures it" in scope_lines([never_scored])[0]
     failed = never_scored.model_copy(update={"power_lacking": "the engine failed"})
     assert "(95 %; power not measured: the engine failed)" in scope_lines([failed])[0]
+    replays = [
+        ArmReplay(arm="spec", answers=2, of=2, rounds=rounds, tokens=11, control=2, control_of=2, control_deviating=0)
+        for rounds in (143, 11)
+    ]
+    several = [never_scored.model_copy(update={"replay": replay}) for replay in replays]
+    assert "(95 %; all its rounds replay exactly)" in scope_lines(several)[0], "neither has the other's 143"
 
 
 def test_what_is_not_stored_is_not_assumed(make_record: Any, make_run: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from benchctl.analysis.steadiness import find_pauses
+from benchctl.analysis.steadiness import _longest_gap, find_pauses
 from benchctl.data.record import Record
 from tests.analysis.conftest import build_record
 
@@ -37,3 +39,18 @@ def test_tokens_within_a_burst_take_time_of_their_own() -> None:
     late = answer(0, sent_s=0.0, wait_s=4.0).changed(decode_s=sum(GAPS) + 3.8 + 2.0)  # the wait may begin 2 s later
     answers = [late, *(answer(index, sent_s=20.0 * index) for index in (1, 2, 3)), answer(4, sent_s=3.5, ttft_s=4.0)]
     assert find_pauses(answers, overlapping=True) == []
+
+
+def test_a_wait_that_cannot_be_the_longest_is_not_looked_at() -> None:
+    """Of a long cell, every wait beside every time before a first token would be too many."""
+    looked_at = 0
+
+    class Intervals(list[tuple[float, float]]):
+        def __iter__(self) -> Iterator[tuple[float, float]]:
+            nonlocal looked_at
+            looked_at += 1
+            return super().__iter__()
+
+    gaps = [0.2] * 500
+    assert _longest_gap(answer(0, sent_s=0.0), gaps, Intervals([(50.0, 60.0)])) == 0.2
+    assert looked_at == 1

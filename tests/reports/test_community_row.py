@@ -32,7 +32,7 @@ def test_an_arm_is_a_row_with_what_such_tables_ask_for() -> None:
 def test_settings_of_the_engine_and_no_memory_that_it_reserves() -> None:
     run = open_run(REPOSITORY / "results/vllm-gpu/20261126-203918-4fb8")
     (row,) = table(rows(run, analyse_run(run)))
-    assert (row["Set"], row["Memory"]) == ("in bfloat16, with --enforce-eager", "–")
+    assert (row["Settings"], row["Memory"]) == ("in bfloat16, with --enforce-eager", "–")
 
 
 def test_requests_in_flight_are_told_apart(tmp_path: Path) -> None:

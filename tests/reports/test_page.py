@@ -205,3 +205,10 @@ def test_markdown_says_why_an_output_is_undetermined() -> None:
     text = render_files(run, analyse_run(run), figures=False)["report.md"].decode()
     assert "undetermined: 1 of 12 prompts got another answer than from the target alone" in text
     assert "was measured at 479 prefixes; 1,000 are needed." in text
+
+
+def test_markdown_says_it_once_where_an_arm_did_not_run_as_requested(run_data: RunData, analysis: Analysis) -> None:
+    failed = with_verdict(analysis, "spec_d4", attestation="failed")
+    for shown in (analysis, failed):
+        text = render_files(run_data, shown, figures=False)["report.md"].decode()
+        assert text.count("Whether its output is the target's own is undetermined") == 1

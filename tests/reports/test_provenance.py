@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from benchctl.analysis.advice import launch_command
-from benchctl.data.manifest import ArmIdentity
+from benchctl.data.manifest import ArmIdentity, SetupIdentity
 from benchctl.data.store import read_manifest
 from benchctl.reports.tables import provenance
 from tests.kept_runs import ROOT
@@ -57,6 +57,16 @@ def test_settings_that_change_the_speed_of_every_arm_stand_beside_the_engine() -
     ))  # fmt: skip
     assert eager == "vLLM 0.32.0 on cuda, in bfloat16, with --enforce-eager"
     assert str(padded).endswith("commit 0c1e570)"), "it sets none"
+    manifest = read_manifest(ROOT / "results/vllm-gpu/20261126-203918-4fb8")
+    for args, shown in (([8, "a b"], "in bfloat16, with 8 'a b'"), ("--eager", "in bfloat16"), (8, "in bfloat16")):
+        recipe = {"engine": {"dtype": "bfloat16", "args": args}}
+        assert ", ".join(provenance.engine_settings(manifest.model_copy(update={"recipe": recipe}))) == shown
+    for axis, settings in (("models.draft", 2), ("engine", 0), ("engine.args", 0)):
+        setup = SetupIdentity(
+            name="s", group="g", axes={axis: "x"}, engine=manifest.engine, target=manifest.target, draft=None
+        )
+        several = manifest.model_copy(update={"setups": [setup]})
+        assert len(provenance.engine_settings(several)) == settings, "they are those of the first engine"
 
 
 def test_a_command_survives_the_shell() -> None:

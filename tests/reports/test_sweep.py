@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchctl.data.store import open_run
 from benchctl.lossless.judge.run import analyse_run
+from benchctl.reports.figures.sweep import draw_concurrency
 from benchctl.reports.first_screen import screen_rows
 from benchctl.reports.run_summary import print_summary
 from benchctl.reports.write import ReportFiles, write_report
@@ -114,6 +115,17 @@ def test_figures_of_what_varies_are_drawn(concurrency: tuple[Reading, ReportFile
     page = files.page.read_text()
     assert page.count("<svg") == 6
     assert "figures/by-concurrency.png" in files.markdown.read_text()
+
+
+def test_a_crossing_at_a_length_alone_is_drawn_without_its_ring(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4, 8), prompts=24), server())
+    analysis = analyse_run(open_run(tmp_path / "run"))
+    assert analysis.sweep is not None
+    crossing = analysis.sweep.crossings[0]
+    assert crossing.at is not None
+    of_a_length = crossing.model_copy(update={"arm": "spec_d4 (1024 tokens)"})
+    sweep = analysis.sweep.model_copy(update={"crossings": [of_a_length]})
+    assert draw_concurrency(analysis.model_copy(update={"sweep": sweep})) is not None
 
 
 def test_sections_stand_only_where_something_is_swept(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def _level(
         memory_bytes=identity.memory_bytes if identity else None,
         requests=len(rows),
         planned=len(frame.prompts) * frame.blocks_of(arm),
+        prompts=len(frame.prompts),
         ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up),
         e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up),
         tpot=quantiles(1 / frame.rate[rows]),

@@ -72,6 +72,8 @@ class Level(Result):
     requests: int
     """Answered."""
     planned: int
+    prompts: int
+    """Requests of a cell; an arm that was decided early has fewer cells than the run has blocks."""
     ttft: Quantiles
     e2e: Quantiles
     """To the last byte. Of an open loop both count from the intended send time."""

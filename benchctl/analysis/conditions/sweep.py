@@ -113,11 +113,11 @@ def _doubt(row: Level, verdict: Verdict | None, *, refused: bool) -> LevelDoubt 
     return None
 
 
-def check_levels(levels: Sequence[Level], blocks: int) -> Iterator[Observation]:
+def check_levels(levels: Sequence[Level]) -> Iterator[Observation]:
     """Check every arm under every condition. A batch, all of whose requests are sent at once, empties by itself."""
     for row in levels:
         slots = row.concurrency if row.rate is None else 1
-        if 1 < slots < row.planned / max(1, blocks) and row.in_flight is not None and row.in_flight < FILLED * slots:
+        if 1 < slots < row.prompts and row.in_flight is not None and row.in_flight < FILLED * slots:
             counts = {"concurrency": row.concurrency, "in_flight": row.in_flight}
             yield observation("not-filled", row.arm, "in flight", **counts)
         arrival = row.arrival
@@ -150,7 +150,7 @@ def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observa
         if warning.id not in OF_THE_MACHINE
         and (warning.id not in EXPECTED_WHEN_OVERLAPPING or part.baseline not in overlapping)
     ]
-    warnings += cautions([*disturbances, *check_levels(sweep.levels, parts[0].blocks)])
+    warnings += cautions([*disturbances, *check_levels(sweep.levels)])
     distinct = {warning.model_dump_json(): warning for warning in warnings}
     baseline = next(row.of for row in sweep.levels if row.is_baseline)
     return parts[0].model_copy(

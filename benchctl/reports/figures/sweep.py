@@ -310,8 +310,8 @@ def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], anal
     base = sorted((row.concurrency, row.throughput) for row in rows if row.is_baseline and row.throughput)
     marks = style.marks(analysis.settings, analysis.baseline)
     for crossing in crossings:
-        if crossing.at is None or len(base) < 2:
-            continue
+        if crossing.at is None or len(base) < 2 or crossing.arm not in marks:
+            continue  # of a length or a setup alone: the baseline's curve here is of all of them
         x, y = zip(*base, strict=True)
         height = float(np.exp(np.interp(np.log(crossing.at), np.log(x), np.log(y))))
         axes.plot(crossing.at, height, "o", markersize=13, markerfacecolor="none",

@@ -66,11 +66,12 @@ def glance(manifest: Manifest) -> list[Fact]:
 
 def engine_settings(manifest: Manifest) -> list[str]:
     """Return the precision and the engine's own options that the recipe sets for all arms, as ends of a sentence."""
-    if any(axis.startswith("engine.") for setup in manifest.setups for axis in setup.axes):
+    if any(axis.partition(".")[0] == "engine" for setup in manifest.setups for axis in setup.axes):
         return []
     engine = manifest.recipe.get("engine") or {}
     dtype, args = engine.get("dtype"), engine.get("args")
-    return [*([f"in {dtype}"] if dtype not in (None, "auto") else []), *([f"with {shlex.join(args)}"] if args else [])]
+    options = shlex.join(map(str, args)) if isinstance(args, list) else ""
+    return [*([f"in {dtype}"] if dtype not in (None, "auto") else []), *([f"with {options}"] if options else [])]
 
 
 def hardware(manifest: Manifest) -> str:

@@ -191,11 +191,7 @@ def resources(analysis: Analysis) -> Table[Resources]:
         numeric("Peak memory", "resident_bytes", numbers.size).means(
             "resident set of all engine processes; mapped model files included."
         ),
-        numeric("on the GPU", "device_bytes", numbers.size, optional=True).means(
-            "reserved by the engine at its start, whatever the arm needs."
-            if any(row.device_reserved for row in rows)
-            else ""
-        ),
+        numeric("on the GPU", "device_bytes", numbers.size, optional=True).means(_reserved(rows)),
         numeric("in swap", lambda row: row.swapped_bytes or None, numbers.size, key="swapped_bytes", optional=True),
         numeric("Checkpoint", "checkpoint_bytes", numbers.size, optional=True).means(
             "saved recurrent state of a sequence, target and draft, from the engine's log."
@@ -213,6 +209,13 @@ def resources(analysis: Analysis) -> Table[Resources]:
         if any(name in row.means for row in rows)
     ]
     return Table("resources", "Energy and memory", columns, rows, note=_note(rows))
+
+
+def _reserved(rows: Sequence[Resources]) -> str:
+    """Return that memory of a GPU is what engines reserve; empty where all of it is what arms need."""
+    kinds = {row.device_reserved for row in rows if row.device_bytes is not None}
+    reserved = "reserved by the engine at its start, whatever the arm needs."
+    return "" if True not in kinds else f"of some arms {reserved}" if False in kinds else reserved
 
 
 _MEANS = {

@@ -191,11 +191,14 @@ def test_slots_that_are_not_filled_are_named(tmp_path: Path) -> None:
     analysis = analyse_run(open_run(tmp_path / "run"))
     assert {"not-filled"} == {warning.id for warning in analysis.warnings}
     assert {warning.where for warning in analysis.warnings} == {"baseline", "spec_d4"}
+    assert analysis.sweep is not None
     write_sweep(tmp_path / "batch", Sweep(concurrency=(10,), prompts=10))
     batch = analyse_run(open_run(tmp_path / "batch"))
     assert batch.sweep is not None
     slowest = [row.model_copy(update={"in_flight": 5.0}) for row in batch.sweep.levels]
-    assert not list(check_levels(slowest, batch.blocks)), "a batch waits for its longest answer"
+    assert not list(check_levels(slowest)), "a batch waits for its longest answer"
+    early = [row.model_copy(update={"in_flight": 1.0, "planned": row.planned // 3}) for row in analysis.sweep.levels]
+    assert len(list(check_levels(early))) == 2, "decided after one of three blocks, each of 10 prompts"
 
 
 def test_temperature_is_a_condition(tmp_path: Path) -> None:

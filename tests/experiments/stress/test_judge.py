@@ -13,7 +13,7 @@ from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge
 from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave
 from benchctl.experiments.stress.scoring import find_divergences, score
 from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
-from benchctl.words.stress import conclusion
+from benchctl.words.stress import conclusion, scope
 from tests.analysis.conftest import build_manifest
 
 PROMPTS = 12
@@ -132,11 +132,22 @@ def test_many_small_divergences_are_a_violation() -> None:
     result = judged(answers(REPEATED, changed(*names)), gaps=gaps)
     assert (result.verdict, result.arm_alone, result.needed) == ("violation", 7, 7)
     assert result.p == pytest.approx(2**-7)
+    later = result.model_copy(update={"needed": 8})  # of two tests; the other one has rejected already
+    sentence = conclusion("violation", "canary", later.model_dump())
+    assert "Of 12 repeated prompts 7 got different answers only from the arm" in sentence, "a verdict has a reason"
     few = judged(answers(REPEATED, changed(*names[:4])), gaps=gaps)
     assert few.verdict == "undetermined"
     assert "violation from 7 prompts on with" in conclusion("undetermined", "canary", few.model_dump())
     both = judged(answers(REPEATED, changed(*names)), answers(REPEATED, changed(*names)), gaps=gaps)
     assert (both.verdict, both.arm_alone, both.changed) == ("stable", 0, 7), "the control changes as often"
+
+
+def test_noise_is_what_was_measured() -> None:
+    assert scope(["canary", "crowd"], {"again": 0.0, "crowd": 0.25, "of a later version": 0.1}, 0.75, 1024) == (
+        "Nothing is said of scenarios other than canary and crowd. Rounding moved a margin of the target alone by at "
+        "most (nats, over 1,024 tokens each): asked again 0, in a crowd 0.25 and of a later version 0.1. A divergence "
+        "at a margin above 0.75 is a violation."
+    )
 
 
 def fails(*names: str, ended: bool = False) -> Change:
