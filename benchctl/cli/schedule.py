@@ -55,7 +55,8 @@ def schedule(
     from benchctl.words import schedule as words
 
     if blocks and not measure:
-        raise UsageError("Only --measure takes a number of blocks.", where="--blocks", fix="Add --measure.")
+        fix = "Add --measure, or leave it out."
+        raise UsageError("Only --measure takes a number of blocks.", where="--blocks", fix=fix)
     if measure and resume is not None:
         raise UsageError("A run is either started or resumed.", where="--resume", fix="Leave out --measure.")
     silent = quiet or as_json
@@ -85,10 +86,10 @@ def schedule(
             printout.say(f"{name}:", "bold")
             printout.say(f"  {command}", whole=True, most=100_000)
     if measure or resume is not None:
-        with signals_interrupt():
+        command_again = f"benchctl runs schedule {shlex.quote(str(stored.folder))} --resume"
+        with signals_interrupt(), session.resumed_by(command_again):
             if resume is None:
-                hint = f"benchctl runs schedule {shlex.quote(str(stored.folder))} --resume"
-                again = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]], hint)
+                again = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]])
             else:
                 ready_again = partial(prepare_again, **places, trusted=trust_recipe)
                 again = session.resume(written, open_run(resolve_run(resume, out)), ready_again, progress)
