@@ -171,6 +171,12 @@ def test_options_without_a_use_are_refused(option: dict[str, Any]) -> None:
         schedule(**option)
 
 
+def test_a_schedule_is_not_compared_on_the_run_that_it_was_chosen_on(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), blocks=1))
+    with pytest.raises(UsageError, match="cannot decide what it gains"):
+        schedule(run=str(tmp_path / "run"), resume=str(tmp_path / "run"))
+
+
 def test_a_run_at_one_load_is_refused(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep())
     run = open_run(tmp_path / "run")
