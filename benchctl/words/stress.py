@@ -126,7 +126,7 @@ def _violation(values: Mapping[str, Any]) -> list[str]:
             f"An answer changed where the target prefers its likeliest token by {shown['gap']:.3g} nats; rounding "
             f"accounts for at most {values['limit']:.3g}."
         )
-    if values["arm_alone"] >= values["needed"]:
+    if values["arm_alone"] >= values["needed"] or not sentences:  # by Holm the last of several rejections need fewer
         sentences.append(_counts(values))
     return sentences
 
@@ -196,7 +196,7 @@ def slower_in_use(arm: str, scenario: str, alone: float, here: float) -> str:
 
 def scope(scenarios: Iterable[str], noise: Mapping[str, float], limit: float | None, tokens: int) -> str:
     """Return what the verdicts are about, and what rounding is."""
-    states = listed(f"{_NOISE[name]} {nats:.2g}" for name, nats in noise.items())
+    states = listed(f"{_NOISE.get(name, name)} {nats:.2g}" for name, nats in noise.items())
     measured = (
         f"Rounding moves a margin of the target alone by at most (nats, over {tokens:,} tokens each): {states}. A "
         f"divergence at a margin above {limit:.2g} is a violation."

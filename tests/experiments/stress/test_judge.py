@@ -13,7 +13,7 @@ from benchctl.experiments.stress.judge import ScenarioResult, divergences, judge
 from benchctl.experiments.stress.plan import Plan, ProcessPlan, Request, ScenarioName, Stop, Turn, Wave
 from benchctl.experiments.stress.scoring import find_divergences, score
 from benchctl.experiments.stress.stored import ListedFault, Played, StressAnswer, StressTest
-from benchctl.words.stress import conclusion
+from benchctl.words.stress import conclusion, scope
 from tests.analysis.conftest import build_manifest
 
 PROMPTS = 12
@@ -131,12 +131,18 @@ def test_many_small_divergences_are_a_violation() -> None:
     gaps = dict.fromkeys(names, 0.001)
     result = judged(answers(REPEATED, changed(*names)), gaps=gaps)
     assert (result.verdict, result.arm_alone, result.needed) == ("violation", 7, 7)
+    by_holm = result.model_dump() | {"arm_alone": 6}  # as the last of several rejections
+    assert "6 got different answers only from the arm" in conclusion("violation", "canary", by_holm)
     assert result.p == pytest.approx(2**-7)
     few = judged(answers(REPEATED, changed(*names[:4])), gaps=gaps)
     assert few.verdict == "undetermined"
     assert "violation from 7 prompts on with" in conclusion("undetermined", "canary", few.model_dump())
     both = judged(answers(REPEATED, changed(*names)), answers(REPEATED, changed(*names)), gaps=gaps)
     assert (both.verdict, both.arm_alone, both.changed) == ("stable", 0, 7), "the control changes as often"
+
+
+def test_noise_of_an_unknown_state_is_shown_by_its_name() -> None:
+    assert "odd 0.1." in scope(["canary"], {"odd": 0.1}, 0.3, 9)
 
 
 def fails(*names: str, ended: bool = False) -> Change:
