@@ -55,11 +55,16 @@ def schedule(
     from benchctl.words import schedule as words
 
     if blocks and not measure:
-        raise UsageError("Only --measure takes a number of blocks.", where="--blocks", fix="Add --measure.")
+        fix = "Add --measure, or leave it out."
+        raise UsageError("Only --measure takes a number of blocks.", where="--blocks", fix=fix)
     if measure and resume is not None:
         raise UsageError("A run is either started or resumed.", where="--resume", fix="Leave out --measure.")
     silent = quiet or as_json
     stored, progress = open_run(resolve_run(run, out)), RunProgress(Console(stderr=True, quiet=silent))
+    begun = None if resume is None else open_run(resolve_run(resume, out))
+    if begun is not None and begun.folder.resolve() == stored.folder.resolve():
+        fix = "Name the run over concurrency: benchctl runs schedule FIRST --resume RUN"
+        raise UsageError("A run that chose a schedule cannot decide what it gains.", where="--resume", fix=fix)
     context = context_of_run(stored, trusted=trust_recipe)
     if blocks:
         context = replace(context, recipe=with_blocks(context.recipe, blocks))
@@ -84,14 +89,14 @@ def schedule(
         for name, command in commands.items():
             printout.say(f"{name}:", "bold")
             printout.say(f"  {command}", whole=True, most=100_000)
-    if measure or resume is not None:
-        with signals_interrupt():
-            if resume is None:
-                hint = f"benchctl runs schedule {shlex.quote(str(stored.folder))} --resume"
-                again = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]], hint)
+    if measure or begun is not None:
+        command_again = f"benchctl runs schedule {shlex.quote(str(stored.folder))} --resume"
+        with signals_interrupt(), session.resumed_by(command_again):
+            if begun is None:
+                again = session.measure(written, out, progress, ["benchctl", *sys.argv[1:]])
             else:
                 ready_again = partial(prepare_again, **places, trusted=trust_recipe)
-                again = session.resume(written, open_run(resolve_run(resume, out)), ready_again, progress)
+                again = session.resume(written, begun, ready_again, progress)
         analysis, loads = session.compare(written, again)
         document |= {"measured": str(again.folder), "mixed": [words.mixed(load) for load in loads]}
         if not silent:

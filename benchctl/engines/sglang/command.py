@@ -8,6 +8,7 @@ adds.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,8 @@ def _own_options(speculation: Speculation) -> dict[str, OptionValue]:
 
 
 _ADAPTIVE, _BY_BATCH_SIZE = "speculative_adaptive", "speculative_adaptive_config"
+_READS_BATCH_SIZES = (0, 5, 23)
+"""The oldest version that was read for it. An older SGLang may take the file and ignore what it says of batch sizes."""
 
 
 def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], package: Package) -> Speculation | None:
@@ -148,7 +151,9 @@ def with_schedule(setting: Speculation, steps: Sequence[tuple[int, int, int]], p
     the largest size up to its own, after padding to a CUDA graph's size (adaptive_spec_params.py of 0.5.23). Never run.
     """
     (algorithm,) = map(algorithm_of, setting.types)
-    if algorithm not in ("EAGLE", "EAGLE3", "NEXTN") or f"--{_BY_BATCH_SIZE}".replace("_", "-") not in package.options:
+    version = tuple(map(int, re.findall(r"\d+", package.version)[:3]))
+    option = f"--{_BY_BATCH_SIZE}".replace("_", "-")
+    if algorithm not in ("EAGLE", "EAGLE3", "NEXTN") or version < _READS_BATCH_SIZES or option not in package.options:
         return None
     by_size = json.dumps({str(first): {"candidate_steps": [depth]} for first, _, depth in steps})
     file = cache_folder() / "schedules" / f"{sha256_text(by_size)[:16]}.json"

@@ -6,8 +6,8 @@ concurrency of the run. What the schedule gains is decided by that run alone: it
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
@@ -98,7 +98,8 @@ def fixed_depths(run: RunData, engine: object) -> dict[str, dict[str, int]]:
             continue
         if not (isinstance(engine, LoadSchedulingEngine) and engine.has_schedule(setting)):
             if (arm.of or arm.name) == ARM:
-                raise UsageError(f"An arm of a fixed depth is named {ARM}, as the schedule will be.", where=run.name)
+                message = f"An arm of a fixed depth is named {ARM}, as the schedule will be."
+                raise UsageError(message, where=run.name, fix="Run the recipe with another name for that arm.")
             key = setting.model_copy(update={"max": None}).model_dump_json(exclude_none=True)
             by_type.setdefault(key, {})[arm.of or arm.name] = setting.max
     return by_type
@@ -156,18 +157,24 @@ def _command(prepared: Prepared, of: str | None, requests: int) -> Sequence[str]
     return prepared.launches[min(fitting, key=lambda arm: arm.concurrency).name].argv
 
 
-def measure(written: Written, out: Path, progress: RunProgress, command: list[str], again: str) -> RunData:
-    """Measure a schedule beside no speculation and the best fixed depth. Raises as `start_run`, and UsageError.
+@contextmanager
+def resumed_by(command: str) -> Iterator[None]:
+    """Let Ctrl-C name `command` in place of `benchctl run --resume`.
 
-    `again`: the command that resumes it, without the run.
+    A run that is resumed alone does not tell which arm the schedule has at which load.
     """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = (str(stop).replace("benchctl run --resume", command),)
+        raise
+
+
+def measure(written: Written, out: Path, progress: RunProgress, command: list[str]) -> RunData:
+    """Measure a schedule beside no speculation and the best fixed depth. Raises as `start_run`, and UsageError."""
     if written.ready is None:
         raise UsageError("There is no schedule to measure: no depth is shown to help.", where="--measure")
-    try:
-        return open_run(start_run(written.ready, out, progress, command))
-    except KeyboardInterrupt as stop:  # a resumed run alone does not tell which arm the schedule has at which load
-        stop.args = (f"Interrupted. To finish it: {again} {shlex.quote(str(out / written.ready.recipe.name))}",)
-        raise
+    return open_run(start_run(written.ready, out, progress, command))
 
 
 def resume(written: Written, begun: RunData, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:

@@ -45,7 +45,8 @@ def stress_issue(folder: Path, test: StressTest, results: Sequence[ScenarioResul
                 identity = identity_of(test.manifest, result.arm)
                 setting = describe_speculation(identity.speculation if identity else None)
                 end = f"Found by benchctl {test.manifest.benchctl_version}, which is not needed to repeat it."
-                return filled.text(filled.form.output, words.title(setting, result.verdict, result.scenario), end)
+                shown = "fails" if result.failures else result.verdict  # the shortest plan begins with what failed
+                return filled.text(filled.form.output, words.title(setting, shown, result.scenario), end)
     return None
 
 

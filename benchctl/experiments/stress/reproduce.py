@@ -130,8 +130,8 @@ class _Search:
             requests = [member for wave in waves for member in wave.requests if member.id in played.answers]
             number = 0
             for member in requests:
-                number += 1 + bool(member.restores)  # slot files are moved by requests of their own
                 answer = played.answers[member.id]
+                number += 1 + (answer.restored is not None)  # slot files are moved by requests of their own
                 if self._is_faulty(member, answer, played.answers):
                     self._played = [sent.id for sent in requests]
                     self._together = sender.together
@@ -139,7 +139,7 @@ class _Search:
                     text = likeliest_listed(answer.listed) if answer.listed else repr(answer.text)
                     self._shown = f"request {number}: {answer.error or text}"
                     return True
-                number += member.saves
+                number += member.saves and answer.error is None
         return False
 
     def _is_faulty(self, request: Request, answer: StressAnswer, answers: dict[str, StressAnswer]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from benchctl.engines.common.drafts import verified_ledger
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.registry import make_engine
 from benchctl.engines.sglang.adapter import SglangSpec
-from benchctl.engines.sglang.command import recipe_problems
+from benchctl.engines.sglang.command import recipe_problems, with_schedule
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.server import GenerateReader, SglangServer, drafts_are_counted, launch_cause
 from benchctl.errors import EngineError, UsageError
@@ -144,6 +145,8 @@ def test_depths_by_load_are_a_file_that_sglang_reads(
     assert chain.endswith("--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5")
     assert json.loads((tmp_path / file).read_text()) == {"1": {"candidate_steps": [4]}, "3": {"candidate_steps": [0]}}
     assert engine.with_schedule(Speculation(type="ngram-simple"), steps) is None, "EAGLE's alone"
+    older = replace(engine._probe.facts, version="0.5.22")
+    assert with_schedule(Speculation(type="draft-eagle3"), steps, older) is None, "it may ignore batch sizes"
 
 
 @pytest.mark.parametrize(

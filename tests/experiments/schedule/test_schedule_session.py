@@ -21,6 +21,7 @@ from benchctl.experiments.schedule.session import (
     levels_of,
     measure,
     resume,
+    resumed_by,
     write,
 )
 from benchctl.lossless.judge.run import analyse_run
@@ -120,7 +121,7 @@ def test_another_engine_has_a_command_for_each_range_of_load_and_their_arms_are_
 def test_where_no_depth_helps_there_is_nothing_to_measure(tmp_path: Path) -> None:
     result = Written(Schedule([], None, None, []), None, None, {})
     with pytest.raises(UsageError, match="no schedule to measure"):
-        measure(result, tmp_path, RunProgress(), [], "")
+        measure(result, tmp_path, RunProgress(), [])
 
 
 def test_an_arm_with_a_depth_by_load_is_no_fixed_depth(tmp_path: Path) -> None:
@@ -138,27 +139,28 @@ def test_an_arm_that_has_the_schedules_name_is_refused(tmp_path: Path) -> None:
         fixed_depths(open_run(tmp_path / "run"), object())
 
 
+def test_ctrl_c_names_the_command_that_also_compares() -> None:
+    again = "benchctl runs schedule first --resume"
+    with pytest.raises(KeyboardInterrupt, match=f"To finish it: {again} results/x/1$"), resumed_by(again):
+        raise KeyboardInterrupt("Interrupted. To finish it: benchctl run --resume results/x/1")
+    with pytest.raises(KeyboardInterrupt, match=r"^$"), resumed_by(again):
+        raise KeyboardInterrupt  # before a run has a folder
+
+
 def test_a_measurement_that_was_interrupted_is_finished_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = written(tmp_path, object())
     ready, run = result.ready, open_run(tmp_path / "run")
     assert ready is not None and run.manifest is not None
-
-    def interrupted(*_: object) -> Path:
-        raise KeyboardInterrupt("To finish it: benchctl run --resume")
-
-    monkeypatch.setattr(session, "start_run", interrupted)
-    with pytest.raises(KeyboardInterrupt, match=r"schedule first --resume .*sweep-schedule"):
-        measure(result, tmp_path, RunProgress(), [], "benchctl runs schedule first --resume")
-
     unused = cast("Any", pytest.fail)
-    begun = replace(run, manifest=run.manifest.model_copy(update={"status": "interrupted"}))
-    monkeypatch.setattr(session, "recipe_of", lambda _: ready.recipe)
+    stored = {"status": "interrupted", "recipe": ready.recipe.model_dump(mode="json")}
+    begun = replace(run, manifest=run.manifest.model_copy(update=stored))
     monkeypatch.setattr(session, "resume_run", lambda prepared, *_: prepared)
     finished = resume(result, begun, lambda _: cast("Any", run.folder), RunProgress())
     assert finished.folder == run.folder
-    assert resume(result, run, unused, RunProgress()) is run, "nothing is left to measure"
+    ended = replace(begun, manifest=run.manifest.model_copy(update=stored | {"status": "finished"}))
+    assert resume(result, ended, unused, RunProgress()) is ended, "nothing is left to measure"
     with pytest.raises(UsageError, match="does not measure the schedule"):
         resume(replace(result, ready=None), run, unused, RunProgress())
 
@@ -167,6 +169,12 @@ def test_a_measurement_that_was_interrupted_is_finished_and_compared(
 def test_options_without_a_use_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"Only --measure|started or resumed"):
         schedule(**option)
+
+
+def test_a_schedule_is_not_compared_on_the_run_that_it_was_chosen_on(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), blocks=1))
+    with pytest.raises(UsageError, match="cannot decide what it gains"):
+        schedule(run=str(tmp_path / "run"), resume=str(tmp_path / "run"))
 
 
 def test_a_run_at_one_load_is_refused(tmp_path: Path) -> None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 from benchctl.cli.verify_stress import verify_stress
-from benchctl.experiments.stress.stored import ListedFault, read_stress, write_stress
+from benchctl.experiments.stress.issue import stress_issue
+from benchctl.experiments.stress.judge import judge_stress
+from benchctl.experiments.stress.stored import ListedFault, Reproduction, read_stress, write_stress
 from tests.benchctl_process import benchctl
 from tests.experiments.stress.test_judge import PLAIN, PROMPTS, REPEATED, STOP, answers, changed, request, stress_test
 
@@ -87,6 +90,21 @@ def test_without_a_plan_that_shows_it_again_there_is_nothing_to_send(tmp_path: P
     write_stress(tmp_path, stress_test(answers(requests), answers(requests), requests, "canary"))
     done = verify("--offline", str(tmp_path), "--issue", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "") and "nothing to report" in done.stderr
+
+
+def test_a_form_has_the_title_of_what_its_plan_shows(tmp_path: Path) -> None:
+    """Beside a wrong answer a request failed: the shortest plan is that of the failure."""
+    arm = answers(REPEATED, changed("r15"))
+    arm.answers["r14"].error = "HTTP 500"
+    test = stress_test(arm, gaps={"r15": 1.0})
+    shortest: dict[str, Any] = {"command": ("llama-server",), "requests": [("/completion", "{}")], "together": [1]}
+    test.reproductions = [
+        Reproduction(arm="spec", scenario="canary", shows="request 1: HTTP 500", attempts=1, shown=1, **shortest)
+    ]
+    (result,) = judge_stress(test)
+    form = stress_issue(tmp_path, test, [result])
+    assert result.verdict == "violation" and form is not None
+    assert "requests fail asked again" in form.splitlines()[0]
 
 
 def test_an_interrupted_test_is_judged_by_what_was_answered(tmp_path: Path) -> None:

@@ -84,6 +84,18 @@ def test_of_a_crowd_the_process_with_most_wrong_answers_is_repeated() -> None:
     assert module.last_needed(test, result) == "r12"
 
 
+@pytest.mark.parametrize(("restored", "line"), [(None, 3), (16, 4)])
+def test_a_fault_is_counted_as_its_line_is(monkeypatch: pytest.MonkeyPatch, restored: int | None, line: int) -> None:
+    """A slot is saved and restored by lines of their own; where that fails, nothing else is sent."""
+    requests = [request(0, None, slot=0, saves=True), request(1, "p1", slot=0, restores="r0")]
+
+    def fails(name: str, answer: StressAnswer) -> None:
+        answer.error, answer.restored = ("HTTP 400", restored) if name == "r1" else (None, None)
+
+    test = stress_test(answers(requests, fails), requests=requests, scenario="slot files")
+    assert shown(monkeypatch, test) == f"request {line}: HTTP 400"
+
+
 def shown(monkeypatch: pytest.MonkeyPatch, test: StressTest) -> str | None:
     """Return what the shortest plan shows, where every request is answered as in the test, and scored as 1 nat."""
     monkeypatch.setattr(module, "running", nullcontext)
