@@ -16,7 +16,7 @@ from benchctl.errors import StorageError, UsageError
 from benchctl.measurement.plan import make_plan, measured
 from benchctl.measurement.prepare import Prepared, RecipeContext, Recorded
 from benchctl.measurement.progress import RunProgress
-from benchctl.measurement.run import execute
+from benchctl.measurement.run import execute, signals_interrupt
 from benchctl.measurement.runner import Nodes, Search
 from benchctl.models.files import Notice
 from benchctl.permissions import is_own_run
@@ -139,7 +139,7 @@ def resume_run(
     must_be_unchanged(prepared, manifest, run.folder)
     _must_resume_where_begun(manifest, on, run.folder)
     manifest.status = "started"  # before the first record: more may follow than the manifest knows
-    with RunWriter(run.folder, manifest) as writer:
+    with signals_interrupt(), RunWriter(run.folder, manifest) as writer:
         earlier = open_run(run.folder, as_stored=True)  # as it is now that nobody else writes
         if on is not None:
             done = measured(earlier, len(prepared.prompts))

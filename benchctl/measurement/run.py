@@ -62,7 +62,7 @@ def start_run(
     folder = out / prepared.recipe.name / manifest.run
     scored_alone = [arm.argv for arm in manifest.arms if arm.speculation is None]
     remember_run(manifest.run, manifest.recipe, manifest.recipe_folder, scored_alone)
-    with RunWriter(folder, manifest) as writer:
+    with signals_interrupt(), RunWriter(folder, manifest) as writer:
         progress.note(f"Run folder: {folder}")
         write_whole(folder / RECIPE, home_relative(recipe_text(prepared.recipe, prepared.recipe_folder)))
         for warning in manifest.warnings:
@@ -91,26 +91,25 @@ def execute(
     manifest = writer.manifest
     begun = manifest.preflight is not None
     search = search if manifest.tuning is not None else None
-    runner = _runner(prepared, writer, earlier, on, stop_at_failure=stop_at_failure)
-    schedule = schedule_of(prepared, writer, earlier, progress, search, on_cluster=on is not None)
-    timings = timings_for(prepared, earlier, writer.folder.parent.parent)
     try:
-        with signals_interrupt():
-            if manifest.tuning is None:
-                progress.note(size_of(prepared, schedule.plan, timings, begun=begun).sentence)
-            runner.get_ready(progress)
-            _preflight(prepared, writer, progress)
-            manifest.idle = manifest.idle or _idle_power(schedule.plan)
-            compared = prepared.recipe.compared
-            progress.begin(schedule.plan, open_ended=schedule.open_ended, compared=compared, timings=timings)
-            for cells in schedule.batches:
-                began = time.perf_counter()
-                try:
-                    runner.run(cells, progress)
-                finally:
-                    manifest.spent_s += time.perf_counter() - began
-                if runner.ended:
-                    break
+        runner = _runner(prepared, writer, earlier, on, stop_at_failure=stop_at_failure)
+        schedule = schedule_of(prepared, writer, earlier, progress, search, on_cluster=on is not None)
+        timings = timings_for(prepared, earlier, writer.folder.parent.parent)
+        if manifest.tuning is None:
+            progress.note(size_of(prepared, schedule.plan, timings, begun=begun).sentence)
+        runner.get_ready(progress)
+        _preflight(prepared, writer, progress)
+        manifest.idle = manifest.idle or _idle_power(schedule.plan)
+        compared = prepared.recipe.compared
+        progress.begin(schedule.plan, open_ended=schedule.open_ended, compared=compared, timings=timings)
+        for cells in schedule.batches:
+            began = time.perf_counter()
+            try:
+                runner.run(cells, progress)
+            finally:
+                manifest.spent_s += time.perf_counter() - began
+            if runner.ended:
+                break
     except BaseException as stop:  # Ctrl-C, a full disk, a reader of the progress that is gone: all can be resumed
         _record_stop(stop, writer, progress, search, on)
         raise
