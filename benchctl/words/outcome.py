@@ -149,8 +149,8 @@ def _details(row: Felt, speed: SpeedUp | None) -> Iterator[str]:
     if row.first_token is not None:
         close = "no later" if row.first_token <= 1 else "about as early"
         change, ends = _changed(row.first_token, "sooner", "later"), speed.ttft_interval if speed else None
-        noise = " (within noise)" if change and ends is not None and not ends.excludes_one else ""
-        yield f"first token {change or close}{noise}"
+        unclear = change and ends is not None and not ends.excludes_one
+        yield f"first token {'unclear' if unclear else change or close}"
     if row.memory_added is not None:
         left = f" ({numbers.size(row.memory_left)} free)" if row.memory_left is not None else ""
         added = f"+{numbers.size(row.memory_added)}" if row.memory_added >= _NOTABLE else "as before"

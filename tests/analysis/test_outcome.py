@@ -119,7 +119,7 @@ def test_a_reader_who_decides_sees_a_number_for_each_setting_that_he_may_run(fla
     ("first_token", "ends", "energy", "said"),
     [
         (0.965, (0.95, 0.98), 0.196, "first token 4 % sooner, {free}, 80 % less energy a token (GPU)"),
-        (0.965, (0.85, 1.09), 0.196, "first token 4 % sooner (within noise), {free}, 80 % less energy a token (GPU)"),
+        (0.965, (0.85, 1.09), 0.196, "first token unclear, {free}, 80 % less energy a token (GPU)"),
         (1.02, (0.9, 1.1), 1.0, "first token about as early, {free}, about the same energy a token (GPU)"),
         (2.69, None, 1.5, "first token 169 % later, {free}, 50 % more energy a token (GPU)"),
     ],
