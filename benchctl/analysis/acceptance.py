@@ -150,7 +150,7 @@ def _doubt(frame: Frame, counters: CounterColumns, arm: int) -> AcceptanceDoubt 
 def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, rows: Booleans) -> Acceptance:
     drafted, accepted = _known_sums(rows, counters.drafted, counters.accepted)
     verified, _ = _known_sums(rows, counters.verified, counters.accepted)
-    partly_told = bool((rows & (counters.drafted > 0) & np.isnan(counters.verified)).any())
+    partly_reported = bool((rows & (counters.drafted > 0) & np.isnan(counters.verified)).any())
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     in_drafting, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
     plain, _ = _known_sums(rows, counters.plain, counters.rounds)
@@ -162,7 +162,7 @@ def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, row
         arm=arm,
         task=task,
         drafted=None if drafted is None else int(drafted),
-        verified=None if verified is None or partly_told else int(verified),
+        verified=None if verified is None or partly_reported else int(verified),
         accepted=None if accepted is None else int(accepted),
         prompts=len(np.unique(frame.prompt[rows & ~np.isnan(counters.drafted)])),
         prompts_drafted=len(np.unique(frame.prompt[rows & (counters.drafted > 0)])),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from itertools import chain, islice
 from math import floor, inf, log10
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import psutil
 
@@ -150,7 +151,6 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
 
     A run of the same recipe is preferred.
     """
-    this_machine = describe.cpu_model(), _names(describe.accelerators())
     recipe, models = prepared.recipe, prepared.of_baseline.models
     wanted = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
     for run in islice(_runs_below(results, recipe.name), MOST_RUNS):
@@ -158,13 +158,17 @@ def earlier_timings(prepared: Prepared, results: Path) -> Timings | None:
             manifest = read_manifest(run)
             pair = [model for model in (manifest.target, manifest.draft) if model is not None]
             same = wanted == [[file.sha256 for file in model.files] for model in pair]
-            facts = manifest.machine
-            same = same and this_machine == (facts.get("cpu"), _names(facts.get("accelerators")))
-            if same and manifest.engine.kind == recipe.engine.kind:
+            if same and manifest.engine.kind == recipe.engine.kind and _is_of_this_machine(manifest.machine):
                 timings = timings_of(open_run(run, check=False), recipe.sampling.max_tokens, f"by run {manifest.run}")
                 if timings.known:
                     return timings
     return None
+
+
+def _is_of_this_machine(facts: Mapping[str, Any]) -> bool:
+    """Whether an earlier run has this machine's processor and GPUs; to list these takes a program of the system."""
+    earlier_gpus = _names(facts.get("accelerators"))
+    return facts.get("cpu") == describe.cpu_model() and earlier_gpus == _names(describe.accelerators())
 
 
 def _names(accelerators: object) -> list[object]:
