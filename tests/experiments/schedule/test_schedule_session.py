@@ -70,8 +70,8 @@ def context() -> RecipeContext:
     return RecipeContext(recipe_of_options({**data, "matrix": matrix, "arms": arms}), Path(), trusted=True)
 
 
-def written(folder: Path, engine: object) -> Written:
-    server = Server(gain=lambda arm, concurrency, temperature: GAINS[arm][concurrency])
+def written(folder: Path, engine: object, gains: dict[str, dict[int, float]] = GAINS) -> Written:
+    server = Server(gain=lambda arm, concurrency, temperature: gains[arm][concurrency])
     write_sweep(folder / "run", Sweep(concurrency=(1, 8), arms=ARMS, prompts=24), server)
     run = open_run(folder / "run")
 
@@ -94,6 +94,19 @@ def test_an_engine_that_takes_a_schedule_gets_it_beside_the_best_fixed_depth(tmp
     assert result.commands == {"schedule": ("serve", "schedule-c8")}
     assert steps(result.schedule.steps)[-1].endswith("8 requests in flight: no speculation; no depth is shown to help.")
     assert "as many tokens at each: spec_d4 serves 1." in mixed(result.schedule.mixed[0])
+
+
+def test_beyond_the_last_measured_load_nothing_is_drafted(tmp_path: Path) -> None:
+    """vLLM carries the last depth on to larger batches."""
+    ranges: list[tuple[int, int, int]] = []
+
+    class Recording(Scheduling):
+        def with_schedule(self, setting: Speculation, steps: list[tuple[int, int, int]]) -> Speculation:
+            ranges.extend(steps)
+            return super().with_schedule(setting, steps)
+
+    written(tmp_path, Recording(), {**GAINS, "spec_d4": {1: 1.6, 8: 1.5}})
+    assert ranges == [(1, 8, 4), (9, 9, 0)]
 
 
 @pytest.mark.parametrize("engine", [object(), Unable()])
